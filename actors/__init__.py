@@ -1,0 +1,1 @@
+"""What runs: the actor library, the messages, and one room an actor."""

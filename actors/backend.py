@@ -1,0 +1,90 @@
+"""What a program needs of whoever generates for it: the engine, a remote service, or a stand-in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from .chat_template import ChatTemplate
+from .core import Supervisor
+from .messages import Delta, Score
+from .sampling import SamplingParams
+
+__all__ = ["Backend", "Prompt", "Scores"]
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a program has said so far, as tokens and as text.
+
+    tokens: int32 bytes, what is settled (empty if the backend has no tokenizer).  tail: constant text behind them
+    that is not tokenized yet.  text: the whole text (tokens and tail).  messages: the finished chat messages, in
+    OpenAI's form, for backends that speak in messages.  role: the role whose message is being written, or None.
+    """
+
+    tokens: bytes = b""
+    tail: str = ""
+    text: str = ""
+    messages: tuple[dict[str, Any], ...] = ()
+    role: str | None = None
+
+
+class Scores(msgspec.Struct, frozen=True, kw_only=True):
+    """The scored continuations of one prompt, and the tokens to go on with after choosing one.
+
+    settled[i]: int32 bytes, the tokens of prompt.tail + continuations[i] together, to be appended to prompt.tokens
+    (the boundary between tail and continuation is healed by tokenizing them as one).
+    """
+
+    scores: tuple[Score, ...]
+    settled: tuple[bytes, ...]
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Backend(ABC):
+    """A source of generations.  An async context manager: inside the block, programs can run on it.
+
+    `programs` is the supervisor under which program streams and fork groups live; it is open inside the block.
+    Every method may be called from many tasks at once, in the loop that entered the block.
+    """
+
+    chat_template: ChatTemplate
+    programs: Supervisor
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    @abstractmethod
+    def verify(self, sampling: SamplingParams) -> None:
+        """Raise InvalidRequest if this backend cannot honour `sampling`; called before anything runs."""
+
+    @abstractmethod
+    async def encode(self, text: str) -> bytes | None:
+        """Tokenize `text` (int32 bytes), or give None if this backend has no tokenizer."""
+
+    @abstractmethod
+    def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:
+        """Stream a generation; the last delta, and only it, has `finish`.  Closing the generator early aborts it.
+
+        `prompt.tail` is empty if `encode` gives tokens.  Raises InvalidRequest, Overloaded, GenerationFailed, Aborted.
+        """
+
+    @abstractmethod
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        """Give the log-probabilities of each continuation behind the prompt (prompt.tail included)."""
+
+    async def prefill(self, prompt: Prompt) -> None:
+        """Compute the prompt's KV ahead of its use; a backend without a cache does nothing."""
+
+    async def statistics(self) -> dict[str, Any]:
+        """Tell what this backend has done so far; the keys are the backend's own."""
+        return {}

@@ -1,0 +1,359 @@
+"""Every message between the runtime's actors, one union a seam.
+
+Packed arrays travel as `bytes` in native byte order: int32 unless a field says otherwise.  One message a step,
+not one a token.  A *request* is an int the dispatcher gave; a *row* is an index into the worker's device state;
+a *slot* is an index into the KV pool; a *position* counts tokens from the start of the sequence.
+
+    client -> Dispatcher           ToDispatcher
+    Dispatcher -> Scheduler        ToScheduler
+    Scheduler -> Worker            ToWorker
+    Worker -> Scheduler            StepDone, WorkerFailed
+    Scheduler, Dispatcher -> Detokenizer    ToDetokenizer
+    Detokenizer -> Dispatcher      Deltas
+    Detokenizer -> Scheduler       Stopped
+    anybody -> Tokenizer           ToTokenizer
+    anybody -> Grammar             ToGrammar
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from .core.message import Ask, Message
+from .sampling import SamplingParams
+
+__all__ = [
+    "Abort", "AbortAll", "Begin", "Compile", "CoreStarted", "Decode", "Delta", "Deltas", "Encode", "Extend", "Failure",
+    "Finish", "FinishReason", "Finished", "Flush", "Flushed", "Generate", "InputLogprobs", "LiveRequests", "Open", "Reset",
+    "RowFailure", "SchedulerStatistics", "Score", "Step", "StepDone", "Stopped", "Submit", "ToDetokenizer",
+    "ToDispatcher", "ToGrammar", "ToScheduler", "ToTokenizer", "ToWorker", "TokenLogprob", "Tokens", "WorkerStatistics",
+]
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+
+# --- results, as clients see them ---------------------------------------------------------------------------------
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
+    """One token's log-probability (natural log) and the most likely tokens beside it, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """How a generation ended: its one terminal event.
+
+    matched: the stop string or stop token id that ended it.  kept_tokens: how many output tokens lie wholly inside
+    the text; tail: the text behind them (a stop string may end inside a token), so that
+    decode(tokens[:kept_tokens]) + tail is the text.
+    """
+
+    reason: FinishReason
+    matched: str | int | None = None
+    message: str = ""
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    retractions: int = 0
+    kept_tokens: int = 0
+    tail: str = ""
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True):
+    """What is new in one request: text, tokens and, in the last one, how it ended."""
+
+    text: str = ""
+    tokens: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    input_logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None
+
+
+# --- client -> dispatcher -----------------------------------------------------------------------------------------
+
+
+class Submit(Ask[Any], frozen=True):
+    """Admit a request; the answer is a `Reader` of its deltas, or Overloaded, or InvalidRequest."""
+
+    prompt: bytes
+    sampling: SamplingParams
+    tag: str = ""  # the client's own name for it, for Abort by name
+
+
+class Abort(Message, frozen=True):
+    """End a request early.  Idempotent; one that is unknown or has ended is ignored."""
+
+    request: int
+    reason: str = ""
+
+
+class LiveRequests(Ask[list["Open"]], frozen=True):
+    """Tell what is live, so that a restarted detokenizer can take up where the old one fell."""
+
+
+class CoreStarted(Message, frozen=True):
+    """Told by a scheduler that starts with empty hands: live requests must be sent again."""
+
+
+class Deltas(Message, frozen=True):
+    """One step's news, by request."""
+
+    requests: tuple[int, ...]
+    deltas: tuple[Delta, ...]
+
+
+ToDispatcher = Submit | Abort | LiveRequests | CoreStarted | Deltas
+
+
+# --- dispatcher -> scheduler --------------------------------------------------------------------------------------
+
+
+class Generate(Message, frozen=True):
+    """Run a request.  max_new_tokens 0 only fills the cache (and gives input log-probabilities if asked).
+
+    prompt: int32.  output: int32, tokens it already has from an earlier life (they count as generated: positions,
+    penalties, limits and grammar go on from there).  eos: int32 token ids that end it unless ignore_eos.
+    """
+
+    request: int
+    prompt: bytes
+    sampling: SamplingParams
+    output: bytes = b""
+    eos: bytes = b""
+
+
+class AbortAll(Message, frozen=True):
+    """Retire every request: a dispatcher that starts has no ledger of them."""
+
+
+class Stopped(Message, frozen=True):
+    """Retire these requests without a terminal event: the detokenizer has found their stop strings."""
+
+    requests: tuple[int, ...]
+
+
+class Flushed(msgspec.Struct, frozen=True):
+    """How many cached tokens were let go and how many stay because a request holds them."""
+
+    freed: int
+    held: int
+
+
+class Flush(Ask[Flushed], frozen=True):
+    """Empty the prefix cache of everything no request holds."""
+
+
+# --- scheduler -> worker ------------------------------------------------------------------------------------------
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True):
+    """What the worker must know of a request when its row begins.
+
+    seed: 63 bits, the key of its random draws together with the token's position.  output: int32, tokens generated
+    in an earlier life of the row (penalties, min_new_tokens and the grammar have them behind them).  context: int32,
+    the prompt, only if repetition_penalty is not 1.  eos: int32 ids kept out until min_new_tokens are there.
+    """
+
+    request: int
+    seed: int
+    sampling: SamplingParams
+    output: bytes = b""
+    context: bytes = b""
+    eos: bytes = b""
+
+
+class Extend(msgspec.Struct, frozen=True, array_like=True):
+    """Compute one chunk of a row's tokens.
+
+    tokens and slots: int32, equally long, at positions [start, start + n).  begin is given in the row's first chunk,
+    with prefix_slots: int32 [start], the slots of what the cache already held.  sample: whether the logits behind the
+    last token are sampled (the chunk completes the prompt).  targets: int32 [m]; if given, the log-probabilities of
+    targets[i] behind position targets_start + i are wanted (targets_start >= start, targets_start + m <= start + n).
+    """
+
+    row: int
+    start: int
+    tokens: bytes
+    slots: bytes
+    sample: bool
+    begin: Begin | None = None
+    prefix_slots: bytes = b""
+    targets: bytes = b""
+    targets_start: int = 0
+
+
+class Step(Message, frozen=True):
+    """One forward pass: rows to extend, rows to decode, rows to forget.
+
+    decode_rows: int32 [r].  decode_slots: int32 [r], the KV slot of the row's latest token, which lies on the device
+    (sampled in an earlier step), is written to that slot at the row's next position, and is attended from there.
+    retired_rows: int32; the worker drops their state before it runs this step.
+    """
+
+    number: int
+    extends: tuple[Extend, ...] = ()
+    decode_rows: bytes = b""
+    decode_slots: bytes = b""
+    retired_rows: bytes = b""
+
+
+class Reset(Message, frozen=True):
+    """Forget every row: a scheduler starts with empty hands."""
+
+
+class WorkerStatistics(Ask[dict[str, Any]], frozen=True):
+    """Tell steps, seconds busy, and their parts."""
+
+
+ToWorker = Step | Reset | WorkerStatistics
+
+
+# --- worker -> scheduler ------------------------------------------------------------------------------------------
+
+
+class InputLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """Log-probabilities of an Extend's targets, in their order, with the most likely tokens if the row asked."""
+
+    row: int
+    start: int  # targets_start of the Extend
+    logprobs: bytes  # float32
+    top_tokens: bytes = b""  # int32 [m, k]
+    top_logprobs: bytes = b""  # float32 [m, k]
+
+
+class RowFailure(msgspec.Struct, frozen=True, array_like=True):
+    """One row that could not be sampled (a NaN, a grammar that broke); the others go on."""
+
+    row: int
+    message: str
+
+
+class StepDone(Message, frozen=True):
+    """What one step sampled.
+
+    rows: int32 [n], every row that sampled: the extends with `sample`, in order, then decode_rows.  tokens: int32 [n].
+    logprobs: float32 [n] if any row wants them, else empty.  top_tokens, top_logprobs: [n, k], k the largest
+    top_logprobs_num among them, else empty.  A failed row appears in `failures` and its token is -1.
+    forward_s, busy_s: seconds.
+    """
+
+    number: int
+    rows: bytes = b""
+    tokens: bytes = b""
+    logprobs: bytes = b""
+    top_tokens: bytes = b""
+    top_logprobs: bytes = b""
+    input_logprobs: tuple[InputLogprobs, ...] = ()
+    failures: tuple[RowFailure, ...] = ()
+    forward_s: float = 0.0
+    busy_s: float = 0.0
+
+
+class SchedulerStatistics(Ask[dict[str, Any]], frozen=True):
+    """Tell queue, rows, slots, cache hits, steps, retractions."""
+
+
+ToScheduler = Generate | Abort | AbortAll | Stopped | Flush | StepDone | SchedulerStatistics
+
+
+# --- scheduler and dispatcher -> detokenizer ----------------------------------------------------------------------
+
+
+class Open(Message, frozen=True):
+    """A request begins, or, after a restart, goes on behind `output` (int32), whose text the client already has."""
+
+    request: int
+    sampling: SamplingParams
+    prompt_tokens: int
+    output: bytes = b""
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True):
+    """A request's end, as the scheduler knows it.
+
+    drop: how many of the last tokens are not part of the text (an end-of-sequence or stop token).
+    """
+
+    request: int
+    reason: FinishReason
+    matched: int | None = None
+    message: str = ""
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    retractions: int = 0
+    drop: int = 0
+
+
+class Tokens(Message, frozen=True):
+    """One step's tokens.
+
+    requests: int64 [n].  offsets: int32 [n], each token's index in its request's output, so that a gap or a repeat is
+    seen.  tokens: int32 [n].  logprobs: by request, only those that asked.  input_logprobs: by request.
+    """
+
+    step: int
+    requests: bytes = b""
+    offsets: bytes = b""
+    tokens: bytes = b""
+    logprobs: dict[int, TokenLogprob] = {}
+    input_logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
+    finished: tuple[Finished, ...] = ()
+
+
+class Failure(Message, frozen=True):
+    """Close a request at the detokenizer without a word: the dispatcher has already told the client."""
+
+    request: int
+
+
+ToDetokenizer = Open | Tokens | Failure
+
+
+# --- tokenizer ----------------------------------------------------------------------------------------------------
+
+
+class Encode(Ask[list[bytes]], frozen=True):
+    """Tokenize texts; the answer has one int32 array a text.  Special tokens' names in the text become their ids."""
+
+    texts: tuple[str, ...]
+
+
+class Decode(Ask[list[str]], frozen=True):
+    """Turn int32 token arrays into text."""
+
+    tokens: tuple[bytes, ...]
+    skip_special_tokens: bool = True
+
+
+ToTokenizer = Encode | Decode
+
+
+# --- grammar ------------------------------------------------------------------------------------------------------
+
+
+class Compile(Ask[None], frozen=True):
+    """Prove that a regex compiles, and keep it compiled; the answer is None, or InvalidRequest."""
+
+    regex: str
+
+
+ToGrammar = Compile
+
+
+# --- scores -------------------------------------------------------------------------------------------------------
+
+
+class Score(msgspec.Struct, frozen=True, kw_only=True):
+    """One continuation's tokens and their log-probabilities, given the prompt.
+
+    tokens: those behind `start`, the first position at which any continuation differs from the prompt alone.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]

@@ -1,0 +1,139 @@
+"""Sampling parameters: one struct for the language, the engine and the gateway."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .errors import InvalidRequest
+
+__all__ = ["SamplingLimits", "SamplingParams"]
+
+
+class SamplingLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Caps on what one request may ask for; every count a client sends has one."""
+
+    stops: int = 32
+    stop_characters: int = 256
+    stop_token_ids: int = 256
+    logit_biases: int = 1024
+    top_logprobs: int = 20
+    regex_bytes: int = 16_384
+    choices: int = 512
+
+
+class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
+    """Say how tokens are drawn and when a generation ends.
+
+    temperature 0 is greedy.  top_k -1 is all.  Penalties in [-2, 2] count output tokens;
+    repetition_penalty in (0, 2] counts prompt and output tokens.  logit_bias maps token id to a
+    bias in [-100, 100].  seed None lets the dispatcher draw one.  logprob_start is the prompt
+    position from which input log-probabilities are wanted, -1 for none.
+    """
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    ignore_eos: bool = False
+    seed: int | None = None
+    regex: str | None = None
+    skip_special_tokens: bool = True
+    return_logprob: bool = False
+    top_logprobs_num: int = 0
+    logprob_start: int = -1
+
+    def verify(self, *, vocabulary: int | None = None, limits: SamplingLimits | None = None) -> None:
+        """Raise InvalidRequest naming the first field that is out of range; check ids against `vocabulary`."""
+        limits = limits or SamplingLimits()
+        for field, low, high in _INTEGERS:
+            _integer(field, getattr(self, field), low, high)
+        for field, low, high, open_low in _NUMBERS:
+            _number(field, getattr(self, field), low, high, open_low=open_low)
+        if self.min_new_tokens > self.max_new_tokens:
+            raise InvalidRequest(
+                "min_new_tokens", f"{self.min_new_tokens} is more than max_new_tokens, {self.max_new_tokens}"
+            )
+        if self.top_k != -1 and self.top_k < 1:
+            raise InvalidRequest("top_k", f"{self.top_k} is neither -1 (all) nor at least 1")
+        self._verify_stops(vocabulary, limits)
+        self._verify_bias(vocabulary, limits)
+        if self.top_logprobs_num > limits.top_logprobs:
+            raise InvalidRequest("top_logprobs_num", f"{self.top_logprobs_num} is more than {limits.top_logprobs}")
+        if self.regex is not None:
+            _regex(self.regex, limits)
+
+    def _verify_stops(self, vocabulary: int | None, limits: SamplingLimits) -> None:
+        if len(self.stop) > limits.stops:
+            raise InvalidRequest("stop", f"{len(self.stop)} strings given, at most {limits.stops} allowed")
+        for stop in self.stop:
+            if not isinstance(stop, str) or not stop or len(stop) > limits.stop_characters:
+                raise InvalidRequest("stop", f"{stop!r:.80} is not a string of 1 to {limits.stop_characters} characters")
+        if len(self.stop_token_ids) > limits.stop_token_ids:
+            raise InvalidRequest("stop_token_ids", f"at most {limits.stop_token_ids} allowed")
+        for token in self.stop_token_ids:
+            _token("stop_token_ids", token, vocabulary)
+
+    def _verify_bias(self, vocabulary: int | None, limits: SamplingLimits) -> None:
+        if len(self.logit_bias) > limits.logit_biases:
+            raise InvalidRequest("logit_bias", f"{len(self.logit_bias)} entries given, at most {limits.logit_biases}")
+        for token, bias in self.logit_bias.items():
+            _token("logit_bias", token, vocabulary)
+            _number("logit_bias", bias, -100.0, 100.0)
+
+
+# field, lowest, highest
+_INTEGERS = (
+    ("max_new_tokens", 0, 1 << 24),
+    ("min_new_tokens", 0, 1 << 24),
+    ("top_k", -1, 1 << 24),
+    ("top_logprobs_num", 0, 1 << 24),
+    ("logprob_start", -1, 1 << 24),
+)
+# field, lowest, highest, whether the lowest is excluded
+_NUMBERS = (
+    ("temperature", 0.0, 100.0, False),
+    ("top_p", 0.0, 1.0, True),
+    ("min_p", 0.0, 1.0, False),
+    ("frequency_penalty", -2.0, 2.0, False),
+    ("presence_penalty", -2.0, 2.0, False),
+    ("repetition_penalty", 0.0, 2.0, True),
+)
+
+
+def _integer(field: str, value: Any, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(field, f"{value!r} is not an integer")
+    if not low <= value <= high:
+        raise InvalidRequest(field, f"{value} is outside {low} to {high}")
+
+
+def _number(field: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidRequest(field, f"{value!r} is not a number")
+    if not (low < value if open_low else low <= value) or not value <= high:  # a NaN fails both
+        bracket = "(" if open_low else "["
+        raise InvalidRequest(field, f"{value} is outside {bracket}{low:g}, {high:g}]")
+
+
+def _token(field: str, token: Any, vocabulary: int | None) -> None:
+    if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+        raise InvalidRequest(field, f"{token!r} is not a token id")
+    if vocabulary is not None and token >= vocabulary:
+        raise InvalidRequest(field, f"token {token} is outside the vocabulary of {vocabulary}")
+
+
+def _regex(regex: Any, limits: SamplingLimits) -> None:
+    if not isinstance(regex, str) or not regex:
+        raise InvalidRequest("regex", f"{regex!r:.80} is not a non-empty string")
+    if len(regex.encode()) > limits.regex_bytes:
+        raise InvalidRequest("regex", f"{len(regex.encode())} bytes given, at most {limits.regex_bytes} allowed")

@@ -1,0 +1,1 @@
+"""Tensor kernels: attention, norms, rope, sampling, masks."""

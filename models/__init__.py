@@ -1,0 +1,1 @@
+"""Model families, their shared layers, the loader, and the model that ships."""
