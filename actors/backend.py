@@ -68,8 +68,11 @@ class Backend(ABC):
         """Raise InvalidRequest if this backend cannot honour `sampling`; called before anything runs."""
 
     @abstractmethod
-    async def encode(self, text: str) -> bytes | None:
-        """Tokenize `text` (int32 bytes), or give None if this backend has no tokenizer."""
+    async def encode(self, text: str, *, beginning: bool = True) -> bytes | None:
+        """Tokenize `text` (int32 bytes), or give None if this backend has no tokenizer.
+
+        beginning: whether the text begins a sequence (some tokenizers put a token of their own there).
+        """
 
     @abstractmethod
     def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:
@@ -82,7 +85,7 @@ class Backend(ABC):
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
         """Give the log-probabilities of each continuation behind the prompt (prompt.tail included)."""
 
-    async def prefill(self, prompt: Prompt) -> None:
+    async def prefill(self, prompt: Prompt) -> None:  # noqa: B027
         """Compute the prompt's KV ahead of its use; a backend without a cache does nothing."""
 
     async def statistics(self) -> dict[str, Any]:

@@ -14,7 +14,10 @@ from .errors import InvalidRequest
 
 __all__ = ["PLAIN", "ChatTemplate"]
 
-PLAIN = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+PLAIN = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
 """The template of a model that brings none."""
 
 _MARK = "\ue000callboard\ue001"  # private-use characters: no template and no tokenizer gives them a meaning
@@ -87,7 +90,7 @@ class ChatTemplate:
         prefix, _, suffix = whole.partition(_MARK)
         if opening is not None and opening.startswith(before):
             return opening[len(before) :], suffix
-        return prefix[len(before) :] if prefix.startswith(before) else prefix, suffix
+        return prefix.removeprefix(before), suffix
 
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")

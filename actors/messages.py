@@ -25,10 +25,45 @@ from .core.message import Ask, Message
 from .sampling import SamplingParams
 
 __all__ = [
-    "Abort", "AbortAll", "Begin", "Compile", "CoreStarted", "Decode", "Delta", "Deltas", "Encode", "Extend", "Failure",
-    "Finish", "FinishReason", "Finished", "Flush", "Flushed", "Generate", "InputLogprobs", "LiveRequests", "Open", "Reset",
-    "RowFailure", "SchedulerStatistics", "Score", "Step", "StepDone", "Stopped", "Submit", "ToDetokenizer",
-    "ToDispatcher", "ToGrammar", "ToScheduler", "ToTokenizer", "ToWorker", "TokenLogprob", "Tokens", "WorkerStatistics",
+    "Abort",
+    "AbortAll",
+    "AbortTag",
+    "Begin",
+    "Close",
+    "Compile",
+    "CoreStarted",
+    "Decode",
+    "Delta",
+    "Deltas",
+    "DispatcherStatistics",
+    "Encode",
+    "Extend",
+    "Finish",
+    "FinishReason",
+    "Finished",
+    "Flush",
+    "Flushed",
+    "Generate",
+    "InputLogprobs",
+    "LiveRequests",
+    "Open",
+    "Reset",
+    "RowFailure",
+    "SchedulerStatistics",
+    "Score",
+    "Step",
+    "StepDone",
+    "Stopped",
+    "Submit",
+    "ToDetokenizer",
+    "ToDispatcher",
+    "ToGrammar",
+    "ToScheduler",
+    "ToTokenizer",
+    "ToWorker",
+    "TokenLogprob",
+    "Tokens",
+    "WorkerStatistics",
 ]
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -77,12 +112,18 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True):
 # --- client -> dispatcher -----------------------------------------------------------------------------------------
 
 
-class Submit(Ask[Any], frozen=True):
-    """Admit a request; the answer is a `Reader` of its deltas, or Overloaded, or InvalidRequest."""
+class Submit(Ask[None], frozen=True):
+    """Admit a request: from now on its deltas go to `reader`, until one terminal event; or Overloaded, InvalidRequest.
 
+    request: given by the client, unique in the engine's life, so that an Abort sent behind a Submit whose answer nobody
+    waits for any more still finds it.  prompt: int32.  tag: the client's own name for it, for AbortTag.
+    """
+
+    request: int
     prompt: bytes
     sampling: SamplingParams
-    tag: str = ""  # the client's own name for it, for Abort by name
+    reader: Any
+    tag: str = ""
 
 
 class Abort(Message, frozen=True):
@@ -90,6 +131,16 @@ class Abort(Message, frozen=True):
 
     request: int
     reason: str = ""
+
+
+class AbortTag(Message, frozen=True):
+    """End every request that was submitted under this name."""
+
+    tag: str
+
+
+class DispatcherStatistics(Ask[dict[str, Any]], frozen=True):
+    """Tell how many requests are live, and how many were admitted, refused, ended (by reason) and replayed."""
 
 
 class LiveRequests(Ask[list["Open"]], frozen=True):
@@ -107,7 +158,7 @@ class Deltas(Message, frozen=True):
     deltas: tuple[Delta, ...]
 
 
-ToDispatcher = Submit | Abort | LiveRequests | CoreStarted | Deltas
+ToDispatcher = Submit | Abort | AbortTag | LiveRequests | CoreStarted | Deltas | DispatcherStatistics
 
 
 # --- dispatcher -> scheduler --------------------------------------------------------------------------------------
@@ -293,7 +344,8 @@ class Tokens(Message, frozen=True):
     """One step's tokens.
 
     requests: int64 [n].  offsets: int32 [n], each token's index in its request's output, so that a gap or a repeat is
-    seen.  tokens: int32 [n].  logprobs: by request, only those that asked.  input_logprobs: by request.
+    seen.  tokens: int32 [n].  logprobs: by request, only those that asked.  input_logprobs: by request.  cached: how
+    many prompt tokens the cache held, of each request whose first token this is.
     """
 
     step: int
@@ -302,16 +354,17 @@ class Tokens(Message, frozen=True):
     tokens: bytes = b""
     logprobs: dict[int, TokenLogprob] = {}
     input_logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
+    cached: dict[int, int] = {}
     finished: tuple[Finished, ...] = ()
 
 
-class Failure(Message, frozen=True):
-    """Close a request at the detokenizer without a word: the dispatcher has already told the client."""
+class Close(Message, frozen=True):
+    """Forget a request at the detokenizer without a word: the dispatcher has already told the client."""
 
     request: int
 
 
-ToDetokenizer = Open | Tokens | Failure
+ToDetokenizer = Open | Tokens | Close
 
 
 # --- tokenizer ----------------------------------------------------------------------------------------------------
@@ -321,6 +374,7 @@ class Encode(Ask[list[bytes]], frozen=True):
     """Tokenize texts; the answer has one int32 array a text.  Special tokens' names in the text become their ids."""
 
     texts: tuple[str, ...]
+    beginning: bool = False  # of a sequence: a tokenizer that begins sequences with a token of its own does so
 
 
 class Decode(Ask[list[str]], frozen=True):

@@ -77,7 +77,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("stop", f"{len(self.stop)} strings given, at most {limits.stops} allowed")
         for stop in self.stop:
             if not isinstance(stop, str) or not stop or len(stop) > limits.stop_characters:
-                raise InvalidRequest("stop", f"{stop!r:.80} is not a string of 1 to {limits.stop_characters} characters")
+                raise InvalidRequest(
+                    "stop", f"{stop!r:.80} is not a string of 1 to {limits.stop_characters} characters"
+                )
         if len(self.stop_token_ids) > limits.stop_token_ids:
             raise InvalidRequest("stop_token_ids", f"at most {limits.stop_token_ids} allowed")
         for token in self.stop_token_ids:

@@ -1,0 +1,188 @@
+"""The dispatcher: admits requests, keeps the ledger of the live ones, and gives each exactly one terminal event."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from .core import Actor, MailboxFull
+from .errors import GenerationFailed, InvalidRequest, Overloaded
+from .messages import (
+    Abort,
+    AbortAll,
+    AbortTag,
+    Close,
+    CoreStarted,
+    Delta,
+    Deltas,
+    DispatcherStatistics,
+    Finish,
+    Generate,
+    LiveRequests,
+    Open,
+    Submit,
+    ToDispatcher,
+)
+from .reader import Reader
+from .sampling import SamplingParams
+from .wires import Wires
+
+__all__ = ["Dispatcher", "DispatcherOptions"]
+
+
+class DispatcherOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """live: how many requests may be admitted at once.  context_length: tokens, prompt and output together.
+
+    replays: how often a request is sent again after Core died under it, before it is taken for the cause.
+    eos: int32 ids that end a generation.  seed: where the seeds of requests that bring none come from.
+    """
+
+    live: int = 4096
+    context_length: int
+    replays: int = 2
+    eos: bytes = b""
+    seed: int = 0
+
+
+class _Entry:
+    """One live request: what it takes to run it again, and who reads it."""
+
+    __slots__ = ("output", "prompt", "reader", "replays", "sampling", "tag")
+
+    def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
+        self.prompt = submit.prompt
+        self.sampling = sampling
+        self.reader: Reader = submit.reader
+        self.tag = submit.tag
+        self.output = array("i")
+        self.replays = 0
+
+
+class Dispatcher(Actor[ToDispatcher]):
+    """Hold the ledger.  If Core dies, live requests are sent again from it; if this actor dies, its readers fail.
+
+    It never waits for room: tokens come round to it from those it sends to, and a ring of waits would stand still.
+    Their mailboxes are several times `live` deep.
+    """
+
+    def __init__(self, wires: Wires, options: DispatcherOptions) -> None:
+        self._wires = wires
+        self._options = options
+        self._live: dict[int, _Entry] = {}
+        self._tags: dict[str, set[int]] = {}
+        self._counts: Counter[str] = Counter()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for entry in self._live.values():
+            failure = GenerationFailed("the dispatcher ended while the request was live")
+            failure.__cause__ = error
+            entry.reader.fail(failure)
+        self._live.clear()
+        if error is not None and hasattr(self._wires, "scheduler"):  # the next ledger knows nothing of what still runs
+            self._wires.scheduler.post(AbortAll())
+
+    async def receive(self, message: ToDispatcher) -> Any:
+        match message:
+            case Deltas(requests, deltas):
+                for request, delta in zip(requests, deltas, strict=True):
+                    self._news(request, delta)
+            case Submit():
+                self._submit(message)
+            case Abort(request, reason):
+                self._abort(request, reason)
+            case AbortTag(tag):
+                for request in tuple(self._tags.get(tag, ())):
+                    self._abort(request, f"aborted by name, {tag!r}")
+            case LiveRequests():
+                return [self._opened(request, entry) for request, entry in self._live.items()]
+            case CoreStarted():
+                self._replay()
+            case DispatcherStatistics():
+                return {"live": len(self._live), **self._counts}
+        return None
+
+    def _submit(self, submit: Submit) -> None:
+        if (refusal := self._refusal(submit)) is not None:
+            self._counts["refused"] += 1
+            self.reply().fail(refusal)
+            return
+        prompt_tokens = len(submit.prompt) // 4
+        sampling = submit.sampling
+        room = self._options.context_length - prompt_tokens
+        seed = self._options.seed + submit.request if sampling.seed is None else sampling.seed
+        sampling = msgspec.structs.replace(
+            sampling, max_new_tokens=min(sampling.max_new_tokens, room), seed=seed & 0x7FFF_FFFF_FFFF_FFFF
+        )
+        entry = self._live[submit.request] = _Entry(submit, sampling)
+        if submit.tag:
+            self._tags.setdefault(submit.tag, set()).add(submit.request)
+        try:
+            self._wires.detokenizer.post(self._opened(submit.request, entry))
+            self._wires.scheduler.post(self._generate(submit.request, entry))
+        except MailboxFull:
+            self._forget(submit.request, "refused")
+            self.reply().fail(Overloaded("the scheduler is behind with its mail"))
+            return
+        self._counts["admitted"] += 1
+
+    def _refusal(self, submit: Submit) -> Exception | None:
+        prompt_tokens, context = len(submit.prompt) // 4, self._options.context_length
+        if not prompt_tokens:
+            return InvalidRequest("prompt", "it has no tokens; at least one is needed")
+        if prompt_tokens + (submit.sampling.max_new_tokens > 0) > context:
+            return InvalidRequest(
+                "prompt", f"it has {prompt_tokens} tokens; the context holds {context}, output included"
+            )
+        if len(self._live) >= self._options.live:
+            return Overloaded(f"{len(self._live)} requests are live, at most {self._options.live} may be")
+        if submit.request in self._live:
+            return InvalidRequest("request", f"{submit.request} is already live")
+        return None
+
+    def _opened(self, request: int, entry: _Entry) -> Open:
+        return Open(request, entry.sampling, len(entry.prompt) // 4, entry.output.tobytes())
+
+    def _generate(self, request: int, entry: _Entry) -> Generate:
+        return Generate(request, entry.prompt, entry.sampling, entry.output.tobytes(), self._options.eos)
+
+    def _news(self, request: int, delta: Delta) -> None:
+        if (entry := self._live.get(request)) is None:
+            return  # aborted meanwhile: its terminal event has been given
+        entry.output.extend(delta.tokens)
+        entry.reader.push(delta)
+        if delta.finish is not None:
+            self._forget(request, delta.finish.reason)
+
+    def _forget(self, request: int, reason: str) -> _Entry:
+        entry = self._live.pop(request)
+        self._counts[f"ended_{reason}"] += 1
+        if entry.tag and (tagged := self._tags.get(entry.tag)) is not None:
+            tagged.discard(request)
+            if not tagged:
+                del self._tags[entry.tag]
+        return entry
+
+    def _abort(self, request: int, reason: str) -> None:
+        if request not in self._live:
+            return
+        self._forget(request, "abort").reader.push(Delta(finish=Finish(reason="abort", message=reason)))
+        self._wires.scheduler.post(Abort(request, reason))
+        self._wires.detokenizer.post(Close(request))
+
+    def _replay(self) -> None:
+        for request, entry in tuple(self._live.items()):
+            entry.replays += 1
+            if entry.replays > self._options.replays:
+                message = f"the model worker failed {entry.replays} times while this request ran; it is not tried again"
+                entry.reader.push(Delta(finish=Finish(reason="error", message=message)))
+                self._forget(request, "error")
+                self._wires.detokenizer.post(Close(request))
+            else:
+                self._counts["replayed"] += 1
+                self._wires.scheduler.post(self._generate(request, entry))

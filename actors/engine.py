@@ -1,0 +1,259 @@
+"""The engine: the tree of actors that turns prompts into tokens, inside the caller's event loop."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import anyio
+import msgspec
+import numpy as np
+
+from .backend import Backend, Prompt, Scores
+from .chat_template import ChatTemplate
+from .core import Supervisor
+from .engine_options import EngineLimits, EngineOptions, model_folder
+from .errors import InvalidRequest
+from .messages import (
+    Abort,
+    AbortTag,
+    Compile,
+    Decode,
+    Delta,
+    DispatcherStatistics,
+    Encode,
+    Finish,
+    Flush,
+    Flushed,
+    SchedulerStatistics,
+    Score,
+    Submit,
+    TokenLogprob,
+    WorkerStatistics,
+)
+from .reader import Reader
+from .sampling import SamplingParams
+from .tree import Tree
+from .wires import Wires
+
+__all__ = ["Completion", "Engine"]
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """One whole generation.  tokens are those wholly inside the text; finish tells the rest."""
+
+    text: str
+    tokens: tuple[int, ...]
+    finish: Finish
+    logprobs: tuple[TokenLogprob, ...] = ()
+    input_logprobs: tuple[TokenLogprob, ...] = ()
+
+
+class Engine(Backend):
+    """Serve one model.  `async with Engine(...) as engine:` is its whole life.
+
+    Lives in the loop that enters the block, installs no signal handler, sets no loop policy, and works off the main
+    thread.  Arguments: see EngineOptions.  Raises ValueError, naming the argument, before anything starts.
+    """
+
+    def __init__(self, model: str | Path = "embedded", **options: Any) -> None:
+        try:
+            self.options = EngineOptions(model=str(model), **options)
+        except TypeError as error:
+            known = ", ".join(EngineOptions.__struct_fields__)
+            raise InvalidRequest("Engine", f"{error}; the arguments are {known}") from None
+        self.options.verify()
+        self.folder = model_folder(self.options.model)
+        self.name = self.options.served_name or (
+            f"callboard-{self.folder.parent.name}" if self.options.model == "embedded" else self.folder.name
+        )
+        self.chat_template = ChatTemplate.load(self.folder)
+        self._wires = Wires()
+        self._requests = itertools.count(1)
+        self._stack: AsyncExitStack | None = None
+        self._tree: Tree | None = None
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._stack is not None:
+            raise RuntimeError("this engine is running already; make another one for another block")
+        seed = secrets.randbits(62) if self.options.seed is None else self.options.seed
+        self._stack = AsyncExitStack()
+        try:
+            self._tree = await self._stack.enter_async_context(Tree(self.options, self.folder, self._wires, seed))
+        except BaseException:
+            self._stack = None
+            raise
+        self.programs: Supervisor = self._tree.programs
+        self.limits: EngineLimits = self._tree.limits
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stack, self._stack, self._tree = self._stack, None, None
+        if stack is not None:
+            await stack.__aexit__(kind, error, trace)
+
+    @property
+    def supervisor(self) -> Supervisor:
+        """The root of the tree, for whoever starts last and stops first (a gateway)."""
+        return self._running.root
+
+    @property
+    def _running(self) -> Tree:
+        if self._tree is None:
+            raise RuntimeError("the engine is not running: use it inside `async with Engine(...) as engine:`")
+        return self._tree
+
+    # --- generation ------------------------------------------------------------------------------------------------
+
+    def verify(self, sampling: SamplingParams) -> None:
+        """Raise InvalidRequest naming the first bad field."""
+        sampling.verify(vocabulary=self.limits.vocabulary)
+
+    async def generate(
+        self, prompt: Prompt | str | bytes | Sequence[int], sampling: SamplingParams | None = None, *, tag: str = ""
+    ) -> AsyncGenerator[Delta, None]:
+        """Stream one generation.  prompt: text, or token ids (a sequence, or int32 bytes), or a program's Prompt.
+
+        The last delta, and only it, has `finish`.  Closing the generator early aborts the request.  Raises
+        InvalidRequest, Overloaded, GenerationFailed, Aborted.
+        """
+        sampling = sampling or SamplingParams()
+        self.verify(sampling)
+        tokens = await self._tokens(prompt)
+        if sampling.regex is not None:
+            await self._wires.grammar.ask(Compile(sampling.regex))
+        reader = Reader(next(self._requests))
+        try:
+            await self._wires.dispatcher.ask(Submit(reader.request, tokens, sampling, reader, tag))
+            async for delta in reader:
+                yield delta
+        finally:
+            if not reader.over:  # left early, at whatever point: an abort behind the submit always finds it
+                self._wires.dispatcher.post(Abort(reader.request, "its reader left"))
+
+    async def complete(
+        self, prompt: Prompt | str | bytes | Sequence[int], sampling: SamplingParams | None = None, *, tag: str = ""
+    ) -> Completion:
+        """Run one generation to its end; errors as `generate`."""
+        deltas = [delta async for delta in self.generate(prompt, sampling, tag=tag)]
+        finish = deltas[-1].finish
+        assert finish is not None, "a reader ends with a terminal event"
+        return Completion(
+            text="".join(delta.text for delta in deltas),
+            tokens=tuple(itertools.chain.from_iterable(delta.tokens for delta in deltas)),
+            logprobs=tuple(itertools.chain.from_iterable(delta.logprobs for delta in deltas)),
+            input_logprobs=tuple(itertools.chain.from_iterable(delta.input_logprobs for delta in deltas)),
+            finish=finish,
+        )
+
+    async def prefill(self, prompt: Prompt) -> None:
+        """Compute the prompt's KV and leave it in the prefix cache."""
+        await self.complete(prompt, SamplingParams(max_new_tokens=0))
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        """Give the log-probabilities of each continuation behind the prompt.
+
+        The prompt's tail and each continuation are tokenized as one, so that no choice pays for a token boundary; what
+        all of them and the prompt alone have in common is the prompt, and the rest is scored, all in one batch.
+        """
+        if not continuations or any(not text for text in continuations):
+            raise InvalidRequest("choices", "at least one is needed, and none may be empty")
+        texts = (prompt.tail, *(prompt.tail + text for text in continuations))
+        encoded = await self._wires.tokenizer.ask(Encode(texts, not prompt.tokens))
+        alone, settled = encoded[0], encoded[1:]
+        common = min(_common(alone, *settled), min(map(len, settled)) // 4 - 1)
+        start = max(1, len(prompt.tokens) // 4 + common)
+        sampling = SamplingParams(max_new_tokens=0, logprob_start=start)
+        done: list[Completion | None] = [None] * len(settled)
+
+        async def run(index: int) -> None:
+            done[index] = await self.complete(prompt.tokens + settled[index], sampling)
+
+        async with anyio.create_task_group() as group:
+            for index in range(len(settled)):
+                group.start_soon(run, index)
+        scores = []
+        for text, completion in zip(continuations, done, strict=True):
+            assert completion is not None, "the task group has waited for it"
+            logprobs = completion.input_logprobs
+            scores.append(
+                Score(
+                    text=text,
+                    tokens=tuple(item.token for item in logprobs),
+                    logprobs=tuple(item.logprob for item in logprobs),
+                )
+            )
+        cached = max(completion.finish.cached_tokens for completion in done if completion is not None)
+        return Scores(scores=tuple(scores), settled=tuple(settled), prompt_tokens=start, cached_tokens=cached)
+
+    def abort(self, tag: str) -> None:
+        """End every request submitted under this name; their readers raise Aborted.  Unknown names are ignored."""
+        if tag:
+            self._wires.dispatcher.post(AbortTag(tag))
+
+    # --- text and tokens -------------------------------------------------------------------------------------------
+
+    async def encode(self, text: str, *, beginning: bool = True) -> bytes:
+        """Tokenize `text` to int32 bytes; `beginning` lets the tokenizer put its own first token there."""
+        return (await self._wires.tokenizer.ask(Encode((text,), beginning)))[0]
+
+    async def decode(self, tokens: bytes | Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        """Turn token ids into text."""
+        packed = tokens if isinstance(tokens, bytes) else np.asarray(tokens, np.int32).tobytes()
+        return (await self._wires.tokenizer.ask(Decode((packed,), skip_special_tokens)))[0]
+
+    async def _tokens(self, prompt: Prompt | str | bytes | Sequence[int]) -> bytes:
+        if isinstance(prompt, str):
+            return await self.encode(prompt)
+        if isinstance(prompt, Prompt):
+            tail = await self.encode(prompt.tail, beginning=not prompt.tokens) if prompt.tail else b""
+            return prompt.tokens + tail
+        try:
+            ids = np.frombuffer(prompt, np.int32) if isinstance(prompt, bytes) else np.asarray(prompt, np.int64)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise InvalidRequest("prompt", f"not a sequence of token ids: {error}") from None
+        if ids.ndim != 1 or (ids.size and not (ids.min() >= 0 and ids.max() < self.limits.vocabulary)):
+            raise InvalidRequest("prompt", f"token ids must lie in 0 to {self.limits.vocabulary - 1}, in one list")
+        return ids.astype(np.int32).tobytes()
+
+    # --- what it tells about itself --------------------------------------------------------------------------------
+
+    async def flush(self) -> Flushed:
+        """Empty the prefix cache of everything no live request holds."""
+        return await self._wires.scheduler.ask(Flush())
+
+    async def statistics(self) -> dict[str, Any]:
+        """Tell counts and times since the start, by part: requests, scheduler, worker."""
+        return {
+            "requests": await self._wires.dispatcher.ask(DispatcherStatistics()),
+            "scheduler": await self._wires.scheduler.ask(SchedulerStatistics()),
+            "worker": await self._wires.worker.ask(WorkerStatistics()),
+        }
+
+    def health(self) -> dict[str, Any]:
+        """Tell whether the tree stands (live) and takes requests (ready), and why not.  Never waits."""
+        if self._tree is None:
+            return {"live": False, "ready": False, "reason": "the engine is not running"}
+        reason = self._tree.unready()
+        return {"live": True, "ready": not reason, "reason": reason}
+
+    def model_info(self) -> dict[str, Any]:
+        """Tell what is served, on what, with how much room."""
+        return {"model_path": str(self.folder), "served_model_name": self.name, **msgspec.structs.asdict(self.limits)}
+
+
+def _common(*arrays: bytes) -> int:
+    """Count the int32 items that all arrays begin with."""
+    shortest = min(len(array) // 4 for array in arrays)
+    items = np.stack([np.frombuffer(array, np.int32)[:shortest] for array in arrays])
+    differ = np.flatnonzero((items != items[0]).any(axis=0))
+    return int(differ[0]) if differ.size else shortest

@@ -1,0 +1,102 @@
+"""What an engine is told when it is made, and what it knows once it runs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from .errors import InvalidRequest
+
+__all__ = ["EngineLimits", "EngineOptions", "model_folder"]
+
+
+class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Every argument of Engine.
+
+    model: "embedded", or a folder in the Hugging Face layout.  device: "cpu", "cuda", "cuda:1"; None finds one.
+    dtype: "float32", "bfloat16", "float16"; None is float32 on a CPU and the model's own elsewhere.  context_length:
+    tokens, at most the model's.  max_rows: requests computed at once.  kv_slots: tokens the KV pool holds; None sizes
+    it from memory.  chunk_tokens: prompt tokens computed a step.  max_queued: requests admitted at once.
+    in_flight: steps sent ahead of their results.  threads: of torch on the CPU, None leaves them as they are (they
+    belong to the whole process).  seed: makes requests that bring no seed repeatable.
+    """
+
+    model: str = "embedded"
+    device: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    context_length: int | None = None
+    max_rows: int = 64
+    kv_slots: int | None = None
+    chunk_tokens: int = 512
+    max_queued: int = 4096
+    policy: Literal["longest-prefix", "first-come"] = "longest-prefix"
+    in_flight: int = 2
+    load_format: Literal["auto", "dummy"] = "auto"
+    served_name: str | None = None
+    threads: int | None = None
+    seed: int | None = None
+
+    def verify(self) -> None:
+        """Raise InvalidRequest naming the first argument of a wrong type or out of range."""
+        try:
+            msgspec.convert(msgspec.structs.asdict(self), EngineOptions)
+        except msgspec.ValidationError as error:
+            field = str(error).rpartition("$.")[2].rstrip("`") or "Engine"
+            raise InvalidRequest(field, str(error).partition(" - at")[0]) from None
+        for field, low, high in _RANGES:
+            value: Any = getattr(self, field)
+            if value is not None and not low <= value <= high:
+                raise InvalidRequest(field, f"{value} is outside {low} to {high}")
+
+
+_RANGES = (
+    ("context_length", 2, 1 << 24),
+    ("max_rows", 1, 4096),
+    ("kv_slots", 2, 1 << 31),
+    ("chunk_tokens", 1, 1 << 20),
+    ("max_queued", 1, 1 << 20),
+    ("in_flight", 1, 4),
+    ("threads", 1, 1024),
+)
+
+
+class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What the loaded model and its pool allow."""
+
+    architecture: str
+    context_length: int
+    vocabulary: int
+    kv_slots: int
+    max_rows: int
+    device: str
+    dtype: str
+
+
+def model_folder(model: str) -> Path:
+    """Find a model's folder: the one that ships for "embedded", a folder with a config.json, or a hub's cached copy."""
+    if model == "embedded":
+        from ..models import embedded
+
+        return embedded.path()
+    folder = Path(model).expanduser()
+    if (folder / "config.json").is_file():
+        return folder
+    if folder.exists():
+        raise InvalidRequest("model", f"{folder} has no config.json; give a folder in the Hugging Face layout")
+    if model.count("/") == 1 and find_spec("huggingface_hub"):
+        return _hub(model)
+    raise InvalidRequest("model", f'{model!r} is neither "embedded" nor a folder')
+
+
+def _hub(name: str) -> Path:
+    """Fetch a model from the hub, or take the copy it has left on this disk.  Safetensors and text files only."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"]))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise InvalidRequest("model", f"{name!r} could not be fetched, and no copy is on this disk: {error}") from error

@@ -1,0 +1,220 @@
+"""Text from tokens as they come: incomplete UTF-8 held back, stop strings found and mapped to token offsets."""
+
+from __future__ import annotations
+
+import codecs
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+from tokenizers import Tokenizer
+
+__all__ = ["Piece", "TextStream", "TokenText", "token_text"]
+
+
+class TokenText(Protocol):
+    """The text of one request's tokens, fed in order."""
+
+    def feed(self, token: int) -> str:
+        """Give the text that `token` completes; "" while a character is incomplete."""
+        ...
+
+    def clean(self) -> bool:
+        """Tell whether no byte is held back."""
+        ...
+
+    def flush(self) -> str:
+        """Give what is held back, incomplete bytes as U+FFFD, as decoding the whole would."""
+        ...
+
+
+def token_text(tokenizer: Tokenizer) -> Callable[[bool], TokenText]:
+    """Give a maker of TokenText for this tokenizer; its argument is skip_special_tokens.
+
+    A byte-level tokenizer's token is a fixed run of bytes, so decoding is one table look-up; any other kind is decoded
+    in a moving window of its own tokens.
+    """
+    decoder = msgspec.json.decode(tokenizer.to_str())["decoder"] or {}
+    special = frozenset(token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special)
+    if decoder.get("type") == "ByteLevel":
+        table = _byte_table(tokenizer)
+        kept = dict(table) | dict.fromkeys(special, b"")
+        return lambda skip: _ByteLevelText(kept if skip else table)
+    raw = frozenset(token for byte in range(256) if (token := tokenizer.token_to_id(f"<0x{byte:02X}>")) is not None)
+    return lambda skip: _WindowText(tokenizer, special if skip else frozenset(), raw)
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """What a TextStream lets go: text and the number of tokens that lie wholly inside all text let go so far.
+
+    matched is the stop string that ended the stream; then tail is the text behind the last whole token.
+    """
+
+    text: str
+    tokens: int
+    matched: str | None = None
+    tail: str = ""
+
+
+class TextStream:
+    """One request's text.  Holds back what may yet become a stop string or is half a character.
+
+    # text:     [0, boundary)          of whole tokens the client has
+    #           [boundary, emitted)    `_shown`: with the client, but its token is not over yet
+    #           [emitted, seen)        `_held`: may begin a stop string
+    # ends[i]:  the length of the text once token i is in;  clean[i]: no byte of it is missing
+    """
+
+    __slots__ = ("_boundary", "_clean", "_emitted", "_ends", "_held", "_hold", "_shown", "_stops", "_text", "tokens")
+
+    def __init__(self, text: TokenText, stops: Sequence[str] = ()) -> None:
+        self._text = text
+        self._stops = tuple(stops)
+        self._hold = max((len(stop) for stop in self._stops), default=1) - 1
+        self._held = ""
+        self._shown = ""
+        self._boundary = 0
+        self._emitted = 0
+        self._ends: list[int] = []
+        self._clean: list[bool] = []
+        self.tokens = 0
+
+    def feed(self, token: int) -> Piece:
+        """Take the next token; give what is safe to show.  After a match the stream is over."""
+        self.tokens += 1
+        new = self._text.feed(token)
+        if not self._stops:
+            return Piece(new, self.tokens)
+        held = self._held + new
+        self._ends.append(self._emitted + len(held))
+        self._clean.append(self._text.clean())
+        if new and (found := self._find(held, len(new))) is not None:
+            return self._cut(held, *found)
+        safe = len(held) - self._possible(held)
+        self._held = held[safe:]
+        return Piece(held[:safe], self._let_go(held[:safe]))
+
+    def finish(self) -> Piece:
+        """Let go of the rest, incomplete bytes as U+FFFD."""
+        new = self._text.flush()
+        rest = self._held + new
+        if new and self._stops and (found := self._find(rest, len(new))) is not None:
+            return self._cut(rest, *found)
+        self._held = ""
+        return Piece(rest, self.tokens)
+
+    def _find(self, held: str, new: int) -> tuple[int, str] | None:
+        """Find the earliest stop string that ends in the new part; of two at one place, the longer."""
+        start = max(0, len(held) - new - self._hold)
+        found = [(at, -len(stop), stop) for stop in self._stops if (at := held.find(stop, start)) >= 0]
+        return None if not found else (min(found)[0], min(found)[2])
+
+    def _possible(self, held: str) -> int:
+        """Give the length of the longest end of `held` that a stop string begins with."""
+        for length in range(min(self._hold, len(held)), 0, -1):
+            if any(stop.startswith(held[-length:]) for stop in self._stops):
+                return length
+        return 0
+
+    def _cut(self, held: str, at: int, stop: str) -> Piece:
+        text = held[:at]
+        whole = self._let_go(text)
+        self._held = ""
+        return Piece(text, whole, stop, self._shown)
+
+    def _let_go(self, text: str) -> int:
+        """Count `text` as shown; give the number of tokens that lie wholly in what is shown, no byte missing."""
+        self._emitted += len(text)
+        count = bisect_right(self._ends, self._emitted)
+        while count and not self._clean[count - 1]:
+            count -= 1
+        boundary = self._ends[count - 1] if count else 0
+        self._shown = (self._shown + text)[boundary - self._boundary :]
+        self._boundary = boundary
+        return count
+
+
+class _ByteLevelText:
+    __slots__ = ("_decode", "_decoder", "_table")
+
+    def __init__(self, table: dict[int, bytes]) -> None:
+        self._table = table
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decode = self._decoder.decode
+
+    def feed(self, token: int) -> str:
+        return self._decode(self._table.get(token, b""))
+
+    def clean(self) -> bool:
+        return not self._decoder.getstate()[0]
+
+    def flush(self) -> str:
+        return self._decode(b"", True)
+
+
+class _WindowText:
+    """Decode the tokens since the last clean cut, and compare with the text already given.
+
+    A decoder may look at its neighbours (a leading space stripped at the start), so one token of context stays in
+    the window.  A run of single-byte tokens is one thing to the decoder: it is held until the run is over.
+    """
+
+    __slots__ = ("_given", "_pending", "_raw", "_skipped", "_tokenizer", "_window")
+
+    def __init__(self, tokenizer: Tokenizer, skipped: frozenset[int], raw: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._skipped = skipped
+        self._raw = raw
+        self._window: list[int] = []
+        self._given = ""  # the text of the window that was given out
+        self._pending = False
+
+    def feed(self, token: int) -> str:
+        if token in self._skipped:
+            return ""
+        self._window.append(token)
+        self._pending = token in self._raw
+        if self._pending:
+            return ""
+        text = self._decode()
+        new, self._given = text[len(self._given) :], text
+        if len(self._window) >= _WINDOW:
+            self._window = self._window[-1:]
+            self._given = self._decode()
+        return new
+
+    def clean(self) -> bool:
+        return not self._pending
+
+    def flush(self) -> str:
+        text = self._decode()
+        new, self._given, self._pending = text[len(self._given) :], text, False
+        return new
+
+    def _decode(self) -> str:
+        return self._tokenizer.decode(self._window, skip_special_tokens=False)
+
+
+_WINDOW = 24  # tokens; a cut costs one decode, the window's length is what every feed decodes
+
+
+def _byte_table(tokenizer: Tokenizer) -> dict[int, bytes]:
+    """Map each token id to its bytes, undoing the printable alphabet of byte-level BPE."""
+    alphabet = _byte_alphabet()
+    added = tokenizer.get_added_tokens_decoder()
+    table: dict[int, bytes] = {}
+    for text, token in tokenizer.get_vocab(with_added_tokens=True).items():
+        if token in added or any(character not in alphabet for character in text):
+            table[token] = text.encode()
+        else:
+            table[token] = bytes(alphabet[character] for character in text)
+    return table
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Byte-level BPE writes each byte as one printable character: itself where it has one, else from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    alphabet = {chr(byte): byte for byte in printable}
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return alphabet | {chr(0x100 + index): byte for index, byte in enumerate(others)}

@@ -1,0 +1,85 @@
+"""The tokenizer: text to ids and back, once, in batches, long texts off the loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import numpy as np
+from anyio.abc import TaskGroup
+from tokenizers import Tokenizer as Vocabulary
+
+from .core import Actor, Inbox, Reply
+from .messages import Decode, Encode, ToTokenizer
+
+__all__ = ["Tokenizer", "load_vocabulary"]
+
+_INLINE_CHARACTERS = 2_000
+"""Texts up to here are tokenized on the loop, in about 0.2 us a character: a hop to a thread costs more."""
+
+
+def load_vocabulary(folder: Path) -> Vocabulary:
+    """Read tokenizer.json from a model folder; ValueError says what is missing."""
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        raise ValueError(f"model: {folder} has no tokenizer.json; save the model's fast tokenizer there")
+    vocabulary = Vocabulary.from_file(str(path))
+    vocabulary.no_truncation()
+    vocabulary.no_padding()
+    return vocabulary
+
+
+class Tokenizer(Actor[ToTokenizer]):
+    """Answer Encode and Decode.  Short batches on the loop, long ones on at most `threads` threads, side by side."""
+
+    def __init__(self, vocabulary: Vocabulary, *, threads: int = 2) -> None:
+        self._vocabulary = vocabulary
+        self._threads = threads
+        self._beginning = [vocabulary.encode("").ids, []]  # what the tokenizer puts around an empty sequence
+
+    async def run(self, inbox: Inbox[ToTokenizer]) -> None:
+        """Take what waits; nothing long may hold up what is short behind it."""
+        limiter = anyio.CapacityLimiter(self._threads)
+        async with anyio.create_task_group() as group:
+            while True:
+                for message, reply in await inbox.batch():
+                    if reply is not None and not reply.cancelled:
+                        self._take(message, reply, group, limiter)
+
+    def _take(self, message: Any, reply: Reply, group: TaskGroup, limiter: anyio.CapacityLimiter) -> None:
+        match message:
+            case Encode(texts, beginning):
+                if sum(map(len, texts)) <= _INLINE_CHARACTERS:
+                    reply.answer(self.encode(texts, beginning))
+                else:
+                    group.start_soon(self._off_loop, reply, limiter, self.encode, texts, beginning)
+            case Decode(tokens, skip):
+                if sum(map(len, tokens)) <= 4 * _INLINE_CHARACTERS:
+                    reply.answer(self.decode(tokens, skip))
+                else:
+                    group.start_soon(self._off_loop, reply, limiter, self.decode, tokens, skip)
+
+    async def _off_loop(self, reply: Reply, limiter: anyio.CapacityLimiter, work: Any, *arguments: Any) -> None:
+        reply.answer(await anyio.to_thread.run_sync(work, *arguments, limiter=limiter, abandon_on_cancel=True))
+
+    def encode(self, texts: tuple[str, ...], beginning: bool) -> list[bytes]:
+        """Tokenize each text to int32 bytes."""
+        if len(texts) == 1:
+            encodings = [self._vocabulary.encode(texts[0], add_special_tokens=beginning)]
+        else:
+            encodings = self._vocabulary.encode_batch_fast(list(texts), add_special_tokens=beginning)
+        return [np.asarray(self._ids(encoding.ids, beginning), np.int32).tobytes() for encoding in encodings]
+
+    def _ids(self, ids: list[int], beginning: bool) -> list[int]:
+        # A chat template writes the beginning token itself; then the tokenizer's own is one too many.
+        opening = self._beginning[0][:1]
+        if beginning and opening and ids[:2] == opening * 2:
+            return ids[1:]
+        return ids
+
+    def decode(self, tokens: tuple[bytes, ...], skip_special_tokens: bool) -> list[str]:
+        """Turn int32 arrays into text."""
+        arrays = [np.frombuffer(ids, np.int32).tolist() for ids in tokens]
+        return self._vocabulary.decode_batch(arrays, skip_special_tokens=skip_special_tokens)

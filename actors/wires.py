@@ -1,0 +1,24 @@
+"""Who talks to whom: the addresses the engine hands to its actors as it builds the tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .core import Ref
+
+__all__ = ["Wires"]
+
+
+class Wires:
+    """The refs of one engine's actors.  The pipeline is a ring (tokens come back to the dispatcher), so some actors
+    start before those they speak to; an address is looked up when it is first used, and survives restarts.
+    """
+
+    __slots__ = ("detokenizer", "dispatcher", "grammar", "scheduler", "tokenizer", "worker")
+
+    tokenizer: Ref[Any]
+    grammar: Ref[Any]
+    dispatcher: Ref[Any]
+    scheduler: Ref[Any]
+    worker: Ref[Any]
+    detokenizer: Ref[Any]

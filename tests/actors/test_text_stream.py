@@ -1,0 +1,108 @@
+"""Streamed text equals decoded tokens; stop strings end it where they stand, in text and in tokens."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from callboard.actors.text_stream import TextStream, token_text
+
+from .vocabularies import TEXT, byte_level, metaspace
+
+TOKENIZERS: dict[str, Tokenizer] = {"byte-level": byte_level(), "metaspace": metaspace()}
+
+
+def run(tokenizer: Tokenizer, ids: list[int], stops: tuple[str, ...] = (), *, skip: bool = True):
+    """Feed ids; give the text let go, the final piece and whether a stop was matched."""
+    stream = TextStream(token_text(tokenizer)(skip), stops)
+    shown = ""
+    for token in ids:
+        piece = stream.feed(token)
+        shown += piece.text
+        if piece.matched is not None:
+            return shown, piece
+    piece = stream.finish()
+    return shown + piece.text, piece
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize("skip", [True, False])
+def test_streamed_text_of_random_ids_is_the_whole_decode(kind: str, skip: bool) -> None:
+    tokenizer = TOKENIZERS[kind]
+    rng = random.Random(7)
+    for _ in range(300):
+        ids = [rng.randrange(tokenizer.get_vocab_size()) for _ in range(rng.randrange(1, 40))]
+        text, piece = run(tokenizer, ids, skip=skip)
+        assert text == tokenizer.decode(ids, skip_special_tokens=skip)
+        assert piece.tokens == len(ids)
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_streamed_text_of_real_text_is_the_text(kind: str) -> None:
+    tokenizer = TOKENIZERS[kind]
+    for text in TEXT:
+        ids = tokenizer.encode(text).ids
+        assert run(tokenizer, ids)[0] == tokenizer.decode(ids)
+
+
+def test_half_a_character_is_held_back_until_it_is_whole() -> None:
+    tokenizer = Tokenizer.from_str(byte_level(260).to_str())
+    stream = TextStream(token_text(tokenizer)(True))
+    pieces = [stream.feed(token).text for token in tokenizer.encode("😀").ids]
+    assert pieces == ["", "", "", "😀"]
+
+
+def test_half_a_character_at_the_end_is_shown_as_the_whole_decode_shows_it() -> None:
+    tokenizer = byte_level(260)
+    ids = tokenizer.encode("a😀").ids[:3]
+    assert run(tokenizer, ids)[0] == tokenizer.decode(ids) == "a\ufffd"
+
+
+def test_a_text_that_only_looks_like_a_stop_is_held_and_then_shown() -> None:
+    tokenizer = byte_level(260)
+    stream = TextStream(token_text(tokenizer)(True), ("STOP",))
+    shown = [stream.feed(token).text for token in tokenizer.encode("aSTO!").ids]
+    assert shown == ["a", "", "", "", "STO!"]
+
+
+def test_of_two_stops_the_earlier_wins_and_then_the_longer() -> None:
+    tokenizer = byte_level(260)
+    text, piece = run(tokenizer, tokenizer.encode("one two three").ids, ("three", "two", "two t"))
+    assert (text, piece.matched) == ("one ", "two")
+    tokenizer = byte_level()
+    text, piece = run(tokenizer, tokenizer.encode("The capital of").ids, ("cap", "capital"))
+    assert (text, piece.matched) == ("The ", "capital")
+
+
+def test_a_stop_that_begins_inside_a_token_leaves_whole_tokens_and_a_tail() -> None:
+    tokenizer = byte_level()
+    ids = tokenizer.encode("The capital of France").ids
+    text, piece = run(tokenizer, ids, ("ital of Fr",))
+    assert text == "The cap"
+    assert tokenizer.decode(ids[: piece.tokens]) + piece.tail == text
+    assert piece.tail == " cap"
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(TOKENIZERS)),
+    text=st.text(st.sampled_from("aβ stop\n東😀xyzTe"), min_size=1, max_size=40),
+    stops=st.lists(st.text(st.sampled_from("stop aβ\n東xT"), min_size=1, max_size=4), min_size=1, max_size=3),
+)
+def test_text_stops_before_the_first_stop_string_and_tokens_with_it(kind: str, text: str, stops: list[str]) -> None:
+    tokenizer = TOKENIZERS[kind]
+    ids = tokenizer.encode(text).ids
+    whole = tokenizer.decode(ids)
+    shown, piece = run(tokenizer, ids, tuple(stops))
+    ends = [whole.find(stop) + len(stop) for stop in stops if stop in whole]
+    if not ends:
+        assert (shown, piece.matched) == (whole, None)
+        return
+    assert piece.matched in stops
+    assert whole.startswith(shown + piece.matched)
+    assert not any(stop in shown for stop in stops)
+    assert tokenizer.decode(ids[: piece.tokens]) + piece.tail == shown
