@@ -1,0 +1,56 @@
+"""What a scheduler is told when it is made."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["SchedulerOptions"]
+
+
+class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds and habits of one scheduler.
+
+    slots: tokens the KV pool holds.  rows: requests computed at once.
+    chunk_tokens: tokens a step: decode rows count one each, prompts get the rest, but never less than a quarter.
+    in_flight: steps sent ahead of their results; 1 is no overlap.
+    policy: "first-come", or "longest-prefix" (the request whose prompt the cache knows best).
+    window: waiting requests a step looks at.  patience: steps after which nothing later overtakes a request.
+    share_tokens: a request waits for a prompt being computed if it can then reuse at least so many more tokens.
+    reserve_all: outputs of up to so many tokens are reserved whole; of longer ones, the share they usually need.
+    reserve_least: tokens a running request always has in reserve, unless it needs fewer.
+    """
+
+    slots: int
+    rows: int = 64
+    chunk_tokens: int = 512
+    in_flight: int = 2
+    policy: Literal["longest-prefix", "first-come"] = "longest-prefix"
+    window: int = 32
+    patience: int = 512
+    share_tokens: int = 16
+    reserve_all: int = 64
+    reserve_least: int = 16
+
+    def verify(self) -> None:
+        """Raise ValueError naming the first option that is out of range."""
+        for field, least in _LEAST:
+            value = getattr(self, field)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(f"{field}: {value!r} given, an integer of at least {least} needed")
+        if self.policy not in {"longest-prefix", "first-come"}:
+            raise ValueError(f"policy: {self.policy!r} is neither 'longest-prefix' nor 'first-come'")
+
+
+_LEAST = (
+    ("slots", 1),
+    ("rows", 1),
+    ("chunk_tokens", 1),
+    ("in_flight", 1),
+    ("window", 1),
+    ("patience", 1),
+    ("share_tokens", 1),
+    ("reserve_all", 0),
+    ("reserve_least", 1),
+)

@@ -1,0 +1,230 @@
+"""What goes into the next step."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..messages import Extend, Step
+from .request import Request
+from .state import Flight, State
+
+__all__ = ["Planner"]
+
+
+class Planner:
+    """Compose steps: decode every row that can, then go on with prompts, then admit.
+
+    Decode rows cost one token each of `chunk_tokens`, prompts share the rest (at least a quarter of it), older ones
+    first, in chunks if they are longer.
+    """
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._extends: list[Extend] = []
+        self._computing: list[Request] = []
+        self._begun: list[int] = []
+        self._filled: list[int] = []
+
+    def plan(self) -> Step | None:
+        """Decide one step and count it as in flight, or give None if nothing can run now."""
+        while True:
+            step = self._compose()
+            if step is not None or self._state.flights or not self._unlock():
+                return step
+
+    def _compose(self) -> Step | None:
+        state, options = self._state, self._state.options
+        self._extends, self._computing, self._begun, self._filled = [], [], [], []
+        decode_rows, decode_slots = self._decode()
+        budget = max(options.chunk_tokens - len(decode_rows), options.chunk_tokens // 4, 1)
+        for row in tuple(state.prefilling):
+            budget -= self._extend(row, budget)
+        self._admit(budget)
+        if not (self._extends or len(decode_rows)):
+            return None
+        for extend in self._extends:
+            state.publish(extend.row)
+        number = state.next_step
+        state.next_step += 1
+        state.counters.steps += 1
+        sampled = np.concatenate((np.array(self._begun, np.int32), decode_rows)) if self._begun else decode_rows
+        state.flights.append(Flight(number, sampled, self._begun, self._filled))
+        retired, state.retired = state.retired, []
+        return Step(
+            number,
+            tuple(self._extends),
+            decode_rows.tobytes(),
+            decode_slots.tobytes(),
+            np.array(retired, np.int32).tobytes(),
+        )
+
+    # --- decode ----------------------------------------------------------------------------------------------------
+
+    def _decode(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Give a slot to every row that decodes; if there are too few, to the oldest, and retract the youngest."""
+        state = self._state
+        rows, memory = state.rows, state.memory
+        chosen = np.flatnonzero(rows.decoding).astype(np.int32)
+        if len(chosen) > memory.pool.free and len(chosen) > memory.room:
+            self._retract()
+            chosen = np.flatnonzero(rows.decoding).astype(np.int32)
+            if len(chosen) > memory.room:
+                chosen = np.sort(chosen[np.argsort(rows.arrival[chosen])][: memory.room])
+        slots = memory.take(len(chosen))
+        if len(chosen):
+            rows.slots[chosen, rows.length[chosen]] = slots
+            rows.length[chosen] += 1
+            rows.sent[chosen] += 1
+            rows.last_step[chosen] = state.next_step
+            rows.decoding[chosen] = rows.sent[chosen] < rows.max_new[chosen]
+        return chosen, slots
+
+    # --- prompts ---------------------------------------------------------------------------------------------------
+
+    def _extend(self, row: int, budget: int) -> int:
+        """Compute the next chunk of a row's tokens, as far as the budget and the slots reach; tell its size."""
+        state = self._state
+        rows, memory = state.rows, state.memory
+        request = rows.request[row]
+        assert request is not None
+        start, target = int(rows.length[row]), int(rows.target[row])
+        size = min(target - start, budget, memory.room)
+        if size <= 0:
+            return 0
+        end = start + size
+        slots = memory.take(size)
+        first = rows.last_step[row] < 0
+        sample = end == target and request.max_new_tokens > 0
+        targets_start, targets = _targets(request, start, end)
+        self._extends.append(
+            Extend(
+                row,
+                start,
+                request.tokens[4 * start : 4 * end],
+                slots.tobytes(),
+                sample,
+                request.begin() if first else None,
+                rows.slots[row, :start].tobytes() if first else b"",
+                targets,
+                targets_start,
+            )
+        )
+        self._computing.append(request)
+        rows.slots[row, start:end] = slots
+        rows.length[row] = end
+        rows.last_step[row] = state.next_step
+        state.counters.computed_tokens += size
+        if end == target:
+            state.prefilling.remove(row)
+            if sample:
+                rows.sent[row] += 1
+                rows.decoding[row] = rows.sent[row] < rows.max_new[row]
+                self._begun.append(row)
+            else:
+                self._filled.append(row)
+        return size
+
+    # --- admission -------------------------------------------------------------------------------------------------
+
+    def _admit(self, budget: int) -> None:
+        """Begin waiting requests, the preferred first, until tokens, rows or slots run out.
+
+        A request that does not fit ends it: nothing overtakes it for being smaller.
+        """
+        state = self._state
+        held = False
+        while budget > 0 and state.rows.free and len(state.queue) and not held:
+            for request in state.queue.candidates(state.next_step):
+                if budget <= 0 or not state.rows.free:
+                    return
+                node, cached = state.memory.tree.match(request.tokens, request.match_limit)
+                if self._shares_soon(request, cached):
+                    held = True
+                    continue
+                state.memory.tree.lock(node)
+                expected = self._fits(request, cached)
+                if expected < 0:
+                    state.memory.tree.unlock(node)
+                    return
+                state.queue.admitted(request)
+                row = state.rows.take(request, node, state.memory.tree.slots(node), expected)
+                state.prefilling.append(row)
+                if request.cached < 0:
+                    request.cached = min(cached, request.prompt_tokens)
+                    state.counters.prompt_tokens += request.prompt_tokens
+                    state.counters.cached_tokens += request.cached
+                budget -= self._extend(row, budget)
+
+    def _shares_soon(self, request: Request, cached: int) -> bool:
+        """Tell whether the step at hand computes a good deal more of this request's prefix than the cache has.
+
+        It cannot read it within the step, so it waits for the next one.
+        """
+        reach = cached + self._state.options.share_tokens
+        if reach > request.match_limit or not self._computing:
+            return False
+        head = request.tokens[: 4 * reach]
+        return any(other.tokens.startswith(head) for other in self._computing)
+
+    def _fits(self, request: Request, cached: int) -> int:
+        """Reserve: give the length to expect of a request, or -1 if others have been promised the room it needs."""
+        state = self._state
+        rows, estimate = state.rows, state.estimate
+        limit = request.most_slots
+        expected = min(limit, max(request.length, request.prompt_tokens + estimate.expect(request.max_new_tokens)))
+        need = min(limit - cached, max(expected - cached, state.options.reserve_least))
+        promised = estimate.promised(rows.expected, rows.limit, rows.length)
+        return expected if need + promised <= state.memory.room else -1
+
+    # --- shortage --------------------------------------------------------------------------------------------------
+
+    def _victims(self) -> list[int]:
+        """Name the rows that could be retracted, the youngest first; the oldest request always goes on."""
+        rows = self._state.rows
+        running = np.flatnonzero(rows.taken & ~rows.leaving)
+        by_age = running[np.argsort(rows.arrival[running])][1:]
+        prefilling = set(self._state.prefilling)
+        return [row for row in by_age[::-1].tolist() if rows.decoding[row] or row in prefilling]
+
+    def _retract(self) -> None:
+        """Retract the youngest rows until those that go on find room, now or when the leaving ones are done."""
+        state = self._state
+        rows, memory = state.rows, state.memory
+        coming = sum(self._frees(row) for row in state.leaving)
+        for row in self._victims():
+            if int(rows.decoding.sum()) <= memory.room + coming:
+                return
+            if rows.last_step[row] > state.settled:
+                coming += self._frees(row)
+            state.retract(row)
+
+    def _frees(self, row: int) -> int:
+        """Estimate the room a leaving row makes: its own slots, and the end of its path if nobody else holds it."""
+        rows = self._state.rows
+        node = rows.node[row]
+        alone = len(node.slots) if node is not None and node.locks == 1 else 0
+        return int(rows.length[row] - rows.shared[row] + rows.duplicates[row]) + alone
+
+    def _unlock(self) -> bool:
+        """Retract the youngest row when nothing can run and nothing is in flight; tell whether there was one.
+
+        One request alone always fits, so a scheduler that still cannot go on has lost count: RuntimeError.
+        """
+        state = self._state
+        if victims := self._victims():
+            state.retract(victims[0])
+            return True
+        if state.live:
+            raise RuntimeError(
+                f"nothing can run: {len(state.live)} requests live, {len(state.queue)} waiting, "
+                f"{state.memory.room} of {state.memory.total} slots to be had"
+            )
+        return False
+
+
+def _targets(request: Request, start: int, end: int) -> tuple[int, bytes]:
+    """Name the tokens whose log-probabilities a chunk [start, end) yields: those behind its positions."""
+    first = max(start, request.first_target - 1)
+    last = min(end, request.prompt_tokens - 1)
+    return (0, b"") if first >= last else (first, request.prompt[4 * (first + 1) : 4 * (last + 1)])

@@ -1,0 +1,282 @@
+"""The radix tree: which token prefixes have their KV in which slots.
+
+A node holds a run of tokens and their slots; the path from the root to it spells a prefix.  Tokens are int32 bytes, so
+that a node is compared by one memcmp.  The tree owns the slots in it.  A locked node, and with it its whole path, stays.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+
+from .slot_pool import Slots
+
+__all__ = ["Node", "RadixTree"]
+
+_NONE = np.empty(0, np.int32)
+
+
+class Node:
+    """One run of tokens.  locks: how many lock this node or one below it."""
+
+    __slots__ = ("children", "key", "last_used", "locks", "parent", "queued", "slots")
+
+    def __init__(self, parent: Node | None, key: bytes, slots: Slots, last_used: int) -> None:
+        self.parent = parent  # None: a root, or a node that was evicted
+        self.key = key
+        self.slots = slots
+        self.children: dict[bytes, Node] = {}  # by the first token
+        self.locks = 0
+        self.last_used = last_used
+        self.queued = False  # whether it stands in the eviction heap
+
+
+class RadixTree:
+    """Prefixes to slots, one root a namespace.
+
+    tokens: how many lie in the tree; locked: how many of them are locked; evicted: how many were ever let go.
+    version grows whenever tokens come or go, so that a match can be remembered.
+    """
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.locked = 0
+        self.evicted = 0
+        self.version = 0
+        self._roots: dict[str, Node] = {}
+        self._heap: list[tuple[int, int, Node]] = []  # last_used, ticket, node
+        self._tickets = count()
+        self._clock = 0
+
+    def root(self, namespace: str = "") -> Node:
+        """Give the root of a namespace; prefixes of different namespaces never meet."""
+        root = self._roots.get(namespace)
+        if root is None:
+            root = self._roots[namespace] = Node(None, b"", _NONE, 0)
+        return root
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def match(self, tokens: bytes, limit: int | None = None, namespace: str = "") -> tuple[Node, int]:
+        """Find the longest known prefix, of at most `limit` tokens, and count it as used now.
+
+        Returns the node it ends at (split if it ended inside one) and its length in tokens.
+        """
+        self._clock += 1
+        node, at = self._walk(self.root(namespace), tokens, 0, _end(tokens, limit))
+        return node, at >> 2
+
+    def known(self, tokens: bytes, limit: int | None = None, below: Node | None = None, namespace: str = "") -> int:
+        """Count the tokens `match` would find, from the root or below a node, and change nothing."""
+        node, at, end = self.root(namespace) if below is None else below, 0, _end(tokens, limit)
+        while at < end:
+            child = node.children.get(tokens[at : at + 4])
+            if child is None:
+                break
+            same = _common(child.key, tokens, at, end)
+            at += same
+            if same < len(child.key):
+                break
+            node = child
+        return at >> 2
+
+    def slots(self, node: Node) -> Slots:
+        """Collect the slots from the root to `node`, in order."""
+        parts: list[Slots] = []
+        while node.parent is not None:
+            parts.append(node.slots)
+            node = node.parent
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts[::-1]) if parts else _NONE
+
+    def _walk(self, node: Node, tokens: bytes, at: int, end: int) -> tuple[Node, int]:
+        """Follow tokens[at:end] below `node`, splitting where they part; give the last node and the byte reached."""
+        now = self._clock
+        while at < end:
+            child = node.children.get(tokens[at : at + 4])
+            if child is None:
+                break
+            same = _common(child.key, tokens, at, end)
+            at += same
+            if same < len(child.key):
+                node = self._split(child, same)
+                node.last_used = now
+                break
+            child.last_used = now
+            node = child
+        return node, at
+
+    # --- growing ---------------------------------------------------------------------------------------------------
+
+    def insert(
+        self, tokens: bytes, slots: Slots, below: Node | None = None, namespace: str = ""
+    ) -> tuple[Node, Slots]:
+        """Put tokens and their slots into the tree, below `below` or the namespace's root.
+
+        Returns the node they end at, and those of the given slots that the tree did not take because it knows their
+        tokens by other slots; they stay the caller's.  The other slots are the tree's from now on.
+        """
+        assert len(tokens) == 4 * len(slots), f"{len(tokens)} bytes of tokens for {len(slots)} slots"
+        self._clock += 1
+        start = self.root(namespace) if below is None else below
+        node, at = self._walk(start, tokens, 0, len(tokens))
+        known = at >> 2
+        duplicates = _NONE
+        if known:
+            held = self._between(start, node)
+            duplicates = slots[:known][held != slots[:known]]
+        if at < len(tokens):
+            leaf = Node(node, tokens[at:], slots[known:].copy(), self._clock)
+            node.children[tokens[at : at + 4]] = leaf
+            self.tokens += len(leaf.slots)
+            self.version += 1
+            self._offer(leaf)
+            node = leaf
+        return node, duplicates
+
+    @staticmethod
+    def _between(above: Node, node: Node) -> Slots:
+        parts: list[Slots] = []
+        while node is not above:
+            parts.append(node.slots)
+            assert node.parent is not None, "`above` lies on the path of every node below it"
+            node = node.parent
+        return parts[0] if len(parts) == 1 else np.concatenate(parts[::-1])
+
+    def _split(self, node: Node, size: int) -> Node:
+        """Cut a node behind `size` bytes.  The old object stays the lower part, where its locks point."""
+        parent = node.parent
+        assert parent is not None, "a root has no tokens to split"
+        upper = Node(parent, node.key[:size], node.slots[: size >> 2], node.last_used)
+        upper.locks = node.locks
+        parent.children[upper.key[:4]] = upper
+        node.key = node.key[size:]
+        node.slots = node.slots[size >> 2 :]
+        node.parent = upper
+        upper.children[node.key[:4]] = node
+        return upper
+
+    # --- locks -----------------------------------------------------------------------------------------------------
+
+    def lock(self, node: Node) -> None:
+        """Keep the path to `node` from eviction until it is unlocked as often."""
+        while node.parent is not None:
+            if node.locks == 0:
+                self.locked += len(node.slots)
+            node.locks += 1
+            node = node.parent
+
+    def unlock(self, node: Node) -> None:
+        """Undo one lock."""
+        while node.parent is not None:
+            assert node.locks > 0, "a node was unlocked more often than locked"
+            node.locks -= 1
+            if node.locks == 0:
+                self.locked -= len(node.slots)
+                self._offer(node)
+            node = node.parent
+
+    # --- shrinking -------------------------------------------------------------------------------------------------
+
+    @property
+    def evictable(self) -> int:
+        """How many tokens `evict` could free."""
+        return self.tokens - self.locked
+
+    def evict(self, wanted: int) -> Slots:
+        """Let go of `wanted` tokens (fewer if locks leave fewer), the least recently used leaves first, ends first.
+
+        Returns their slots, which are the caller's from now on.  O(log n) a leaf.
+        """
+        parts: list[Slots] = []
+        freed = 0
+        while freed < wanted and self._heap:
+            stamp, _, node = heapq.heappop(self._heap)
+            node.queued = False
+            if node.locks or node.children or node.parent is None:
+                continue  # it is offered again when it becomes an unlocked leaf
+            if node.last_used != stamp:
+                self._offer(node)
+                continue
+            part = self._cut(node, wanted - freed)
+            parts.append(part)
+            freed += len(part)
+        if not parts:
+            return _NONE
+        self.tokens -= freed
+        self.evicted += freed
+        self.version += 1
+        return np.concatenate(parts)
+
+    def _cut(self, leaf: Node, wanted: int) -> Slots:
+        """Take up to `wanted` slots off the end of a leaf, and the leaf itself if none are left."""
+        keep = len(leaf.slots) - wanted
+        if keep > 0:
+            part = leaf.slots[keep:]
+            leaf.slots = leaf.slots[:keep]
+            leaf.key = leaf.key[: 4 * keep]
+            self._offer(leaf)
+            return part
+        parent = leaf.parent
+        assert parent is not None, "roots are never offered"
+        del parent.children[leaf.key[:4]]
+        leaf.parent = None
+        self._offer(parent)
+        return leaf.slots
+
+    def _offer(self, node: Node) -> None:
+        """Queue a node for eviction if it is an unlocked leaf and does not stand there already."""
+        if not (node.queued or node.locks or node.children or node.parent is None):
+            node.queued = True
+            heapq.heappush(self._heap, (node.last_used, next(self._tickets), node))
+
+    # --- checking --------------------------------------------------------------------------------------------------
+
+    def tops(self) -> list[Node]:
+        """Name the nodes right below the roots."""
+        return [child for root in self._roots.values() for child in root.children.values()]
+
+    def nodes(self) -> Iterator[Node]:
+        """Go through all nodes but the roots."""
+        stack = self.tops()
+        while stack:
+            node = stack.pop()
+            yield node
+            stack.extend(node.children.values())
+
+    def check(self) -> Slots:
+        """Verify every count and link, and give all slots the tree owns.  Costs as much as the tree is large."""
+        parts: list[Slots] = [_NONE]
+        locked = 0
+        for node in self.nodes():
+            assert node.key, "an empty node"
+            assert len(node.key) == 4 * len(node.slots), "tokens and slots of a node differ in number"
+            assert node.parent is not None
+            assert node.parent.children.get(node.key[:4]) is node, "a child that its parent does not know"
+            assert node.locks >= sum(child.locks for child in node.children.values()), "a lock below is missing above"
+            assert node.queued or node.locks or node.children, "an unlocked leaf is not offered for eviction"
+            locked += len(node.slots) if node.locks else 0
+            parts.append(node.slots)
+        slots = np.concatenate(parts)
+        assert len(slots) == self.tokens, f"{len(slots)} tokens in the tree, {self.tokens} counted"
+        assert locked == self.locked, f"{locked} tokens are locked, {self.locked} counted"
+        return slots
+
+
+def _end(tokens: bytes, limit: int | None) -> int:
+    return len(tokens) if limit is None else max(0, min(len(tokens), 4 * limit))
+
+
+def _common(key: bytes, tokens: bytes, at: int, end: int) -> int:
+    """Count the bytes, in whole tokens, that `key` and tokens[at:end] begin with."""
+    size = len(key)
+    if at + size <= end and tokens.startswith(key, at):
+        return size
+    items = min(size, end - at) >> 2
+    differ = np.frombuffer(key, np.int32, items) != np.frombuffer(tokens, np.int32, items, at)
+    first = int(differ.argmax())
+    return 4 * (first if differ[first] else items)

@@ -1,0 +1,110 @@
+"""One request, as the scheduler holds it from arrival to end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..messages import Begin, Generate, TokenLogprob
+from ..sampling import SamplingParams
+
+__all__ = ["Request", "derived_seed"]
+
+
+class Request:
+    """What is asked for, and what is known so far.
+
+    arrival: its number in order of arrival, kept through retractions.  since: the step from which it waits.
+    output: int32, the tokens it has; the running ones are in its row.  cached: prompt tokens the cache held when it
+    first began, -1 before.  matched: tokens the tree knew at matched_version.
+    """
+
+    __slots__ = (
+        "arrival", "cached", "eos", "failed", "input_logprobs", "logprobs_sent", "matched", "matched_version", "max_new_tokens",
+        "number", "output", "prompt", "prompt_tokens", "retractions", "row", "sampling", "since", "stops", "tokens",
+    )  # fmt: skip
+
+    def __init__(self, message: Generate, arrival: int, since: int) -> None:
+        self.number = message.request
+        self.prompt = message.prompt
+        self.prompt_tokens = len(message.prompt) // 4
+        self.sampling: SamplingParams = message.sampling
+        self.max_new_tokens = message.sampling.max_new_tokens
+        self.output = message.output
+        self.tokens = message.prompt + message.output  # what is computed before the first new token is sampled
+        self.eos = message.eos
+        ends = set(message.sampling.stop_token_ids)
+        if not message.sampling.ignore_eos:
+            ends.update(np.frombuffer(message.eos, np.int32).tolist())
+        self.stops: tuple[int, ...] = tuple(sorted(ends))
+        self.arrival = arrival
+        self.since = since
+        self.row = -1
+        self.cached = -1
+        self.retractions = 0
+        self.failed = False  # its KV cannot be trusted
+        self.matched = 0
+        self.matched_version = -1
+        self.input_logprobs: list[TokenLogprob] = []
+        self.logprobs_sent = not 0 <= message.sampling.logprob_start < self.prompt_tokens
+
+    @property
+    def length(self) -> int:
+        """Tokens to compute before sampling: the prompt and what earlier lives wrote."""
+        return len(self.tokens) >> 2
+
+    @property
+    def outputs(self) -> int:
+        """How many output tokens it has from earlier lives."""
+        return len(self.output) >> 2
+
+    @property
+    def most_slots(self) -> int:
+        """The most slots it can come to hold: the last token that is sampled is never written."""
+        return self.prompt_tokens + max(self.max_new_tokens - 1, 0)
+
+    @property
+    def first_target(self) -> int:
+        """The first prompt position whose log-probability is still wanted; the prompt's length if none is."""
+        return self.prompt_tokens if self.logprobs_sent else max(1, self.sampling.logprob_start)
+
+    @property
+    def match_limit(self) -> int:
+        """How many tokens may come from the cache.
+
+        The last one is always computed, for its logits, and so is everything from the position before the first
+        wanted log-probability.
+        """
+        return self.length - 1 if self.logprobs_sent else self.first_target - 1
+
+    def begin(self) -> Begin:
+        """Tell the worker about it."""
+        sampling = self.sampling
+        ends = b""
+        if sampling.min_new_tokens:
+            ends = np.array(self.stops, np.int32).tobytes()
+        return Begin(
+            self.number,
+            derived_seed(self.number) if sampling.seed is None else sampling.seed,
+            sampling,
+            self.output,
+            self.prompt if sampling.repetition_penalty != 1.0 else b"",
+            ends,
+        )
+
+    def continue_with(self, output: bytes) -> None:
+        """Take a retracted row's output over into the next life."""
+        self.output = output
+        self.tokens = self.prompt + output
+        self.retractions += 1
+        self.row = -1
+        self.matched_version = -1
+        if not self.logprobs_sent:
+            self.input_logprobs = []  # those are computed again, from the first one
+
+
+def derived_seed(request: int) -> int:
+    """Spread a request's number over 63 bits (the finalizer of splitmix64), for requests that bring no seed."""
+    mixed = (request + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+    return (mixed ^ (mixed >> 31)) >> 1

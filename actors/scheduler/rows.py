@@ -1,0 +1,126 @@
+"""The running requests, a row each: arrays over all rows, so that a step costs no loop over them.
+
+    [0, shared)        the tree's slots, locked by this row's node; `duplicates` of them are the row's own all the same
+    [shared, length)   the row's own slots
+    [length, limit)    still to come; `expected` of them are reserved
+
+A row is taken from admission until its last step in flight is done.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+import numpy.typing as npt
+
+from .radix_tree import Node
+from .request import Request
+from .slot_pool import Slots
+
+__all__ = ["Rows"]
+
+_NONE = np.empty(0, np.int32)
+
+
+class Rows:
+    """Struct of arrays over rows 0 to max_rows - 1.
+
+    length: tokens whose KV is written or being written.  prompt: prompt tokens.  target: tokens to compute before the
+    first sample (the prompt and what earlier lives wrote).  outputs: output tokens known; sent: those and the ones in
+    flight.  last_step: the last step the row takes part in.  decoding: takes part in the next step.
+    ended: its terminal event is out (or nobody wants it).  leaving: ended or to be retracted, but still in flight.
+    """
+
+    def __init__(self, max_rows: int) -> None:
+        def zeros() -> npt.NDArray[np.int32]:
+            return np.zeros(max_rows, np.int32)
+
+        self.max_rows = max_rows
+        self.number = np.zeros(max_rows, np.int64)
+        self.arrival = np.zeros(max_rows, np.int64)
+        self.last_step = np.zeros(max_rows, np.int64)
+        self.length, self.shared, self.duplicates = zeros(), zeros(), zeros()
+        self.prompt, self.target, self.limit, self.expected = zeros(), zeros(), zeros(), zeros()
+        self.outputs, self.sent, self.max_new = zeros(), zeros(), zeros()
+        self.decoding = np.zeros(max_rows, np.bool_)
+        self.ended = np.zeros(max_rows, np.bool_)
+        self.leaving = np.zeros(max_rows, np.bool_)
+        self.taken = np.zeros(max_rows, np.bool_)
+        self.logprobs = np.zeros(max_rows, np.bool_)
+        self.stops = np.full((max_rows, 4), -1, np.int32)
+        self.tokens = np.zeros((max_rows, 256), np.int32)  # zeros, not empty: pages nobody writes are never paid for
+        self.slots = np.zeros((max_rows, 256), np.int32)
+        self.request: list[Request | None] = [None] * max_rows
+        self.node: list[Node | None] = [None] * max_rows
+        self.spare: list[Slots] = [_NONE] * max_rows  # the duplicates
+        self._free = list(range(max_rows))  # a heap: low rows keep the worker's batches dense
+
+    @property
+    def free(self) -> int:
+        """How many rows are free."""
+        return len(self._free)
+
+    def take(self, request: Request, node: Node, prefix: Slots, expected: int) -> int:
+        """Give a request a row, its prefix in place."""
+        row = heapq.heappop(self._free)
+        known = len(prefix)
+        self._widen(max(request.most_slots, request.length) + 1, len(request.stops))
+        self.number[row] = request.number
+        self.arrival[row] = request.arrival
+        self.last_step[row] = -1
+        self.length[row] = self.shared[row] = known
+        self.duplicates[row] = 0
+        self.prompt[row] = request.prompt_tokens
+        self.target[row] = request.length
+        self.limit[row] = request.most_slots
+        self.expected[row] = expected
+        self.outputs[row] = self.sent[row] = request.outputs
+        self.max_new[row] = request.max_new_tokens
+        self.ended[row] = self.leaving[row] = self.decoding[row] = False
+        self.taken[row] = True
+        self.logprobs[row] = request.sampling.return_logprob
+        self.stops[row] = -1
+        self.stops[row, : len(request.stops)] = request.stops
+        self.tokens[row, : request.length] = np.frombuffer(request.tokens, np.int32)
+        self.slots[row, :known] = prefix
+        self.request[row] = request
+        self.node[row] = node
+        request.row = row
+        return row
+
+    def give(self, row: int) -> None:
+        """Free a row."""
+        self.request[row] = self.node[row] = None
+        self.spare[row] = _NONE
+        self.taken[row] = self.decoding[row] = False
+        self.length[row] = self.shared[row] = self.duplicates[row] = 0
+        self.limit[row] = self.expected[row] = 0
+        heapq.heappush(self._free, row)
+
+    def own(self, row: int) -> Slots:
+        """Collect the slots a row owns: those behind its shared part, and its duplicates."""
+        return np.concatenate((self.slots[row, self.shared[row] : self.length[row]], self.spare[row]))
+
+    def private(self) -> int:
+        """Count the slots all rows own."""
+        return int((self.length - self.shared + self.duplicates).sum())
+
+    def output(self, row: int) -> bytes:
+        """Copy a row's known output tokens."""
+        start = int(self.prompt[row])
+        return self.tokens[row, start : start + int(self.outputs[row])].tobytes()
+
+    def _widen(self, tokens: int, stops: int) -> None:
+        """Let the tables hold sequences of so many tokens and so many stop tokens."""
+        if tokens > self.tokens.shape[1]:
+            width = 1 << (tokens - 1).bit_length()
+            self.tokens, self.slots = _wider(self.tokens, width, 0), _wider(self.slots, width, 0)
+        if stops > self.stops.shape[1]:
+            self.stops = _wider(self.stops, 1 << (stops - 1).bit_length(), -1)
+
+
+def _wider(table: npt.NDArray[np.int32], width: int, fill: int) -> npt.NDArray[np.int32]:
+    wide = np.zeros((table.shape[0], width), np.int32) if fill == 0 else np.full((table.shape[0], width), fill, np.int32)
+    wide[:, : table.shape[1]] = table
+    return wide

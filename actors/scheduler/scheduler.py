@@ -1,0 +1,155 @@
+"""The scheduler's actor: its mailbox, drained once a step, and the steps it keeps in flight."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import anyio
+
+from ..core import Actor, Inbox, MailboxFull, Ref, Reply
+from ..messages import (
+    Abort,
+    AbortAll,
+    CoreStarted,
+    Flush,
+    Generate,
+    Reset,
+    SchedulerStatistics,
+    StepDone,
+    Stopped,
+    ToDetokenizer,
+    ToDispatcher,
+    ToScheduler,
+    ToWorker,
+)
+from .options import SchedulerOptions
+from .planner import Planner
+from .settle import settle
+from .state import State
+
+__all__ = ["Scheduler"]
+
+_PATIENCE_S = 0.01  # between two looks at the mailbox while the detokenizer has no room
+
+
+class Scheduler(Actor[ToScheduler]):
+    """Own the slots, the radix tree and the running rows; send steps, take in what they sampled.
+
+    It starts with empty hands: it tells the worker to forget every row, and the dispatcher to send live requests again.
+    clock: seconds, for the statistics.  first_step: the number of its first step; by default one that no earlier
+    scheduler can have used, so that a worker's late word to that one is not taken for an answer to this one.
+    """
+
+    def __init__(
+        self,
+        options: SchedulerOptions,
+        worker: Ref[ToWorker],
+        detokenizer: Ref[ToDetokenizer],
+        dispatcher: Ref[ToDispatcher] | None = None,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        first_step: int | None = None,
+    ) -> None:
+        self.state = State(options, time.time_ns() // 1000 if first_step is None else first_step)
+        self._planner = Planner(self.state)
+        self._worker = worker
+        self._detokenizer = detokenizer
+        self._dispatcher = dispatcher
+        self._clock = clock
+
+    async def __aenter__(self) -> Self:
+        self._worker.post(Reset())
+        if self._dispatcher is not None:
+            self._dispatcher.post(CoreStarted())
+        return self
+
+    async def run(self, inbox: Inbox[ToScheduler]) -> None:
+        """Drain the mailbox, send the next step; wait for mail if there is none to send."""
+        state, in_flight = self.state, self.state.options.in_flight
+        mail = inbox.drain()
+        while True:
+            for message, reply in mail:
+                self._take(message, reply)
+                if isinstance(message, StepDone):
+                    await self._tell_news(inbox)
+            begun = self._clock()
+            step = self._planner.plan() if len(state.flights) < in_flight else None
+            state.count()
+            state.counters.host_seconds += self._clock() - begun
+            if step is not None:
+                await self._worker.tell(step)
+            await self._tell_news(inbox)
+            mail = inbox.drain() if step is not None and len(state.flights) < in_flight else await inbox.batch()
+
+    def _take(self, message: ToScheduler, reply: Reply | None) -> None:
+        state = self.state
+        begun = self._clock()
+        match message:
+            case StepDone():
+                settle(state, message)
+            case Generate():
+                state.admit(message)
+            case Abort(request, reason):
+                state.abort(request, reason)
+            case Stopped(requests):
+                for request in requests:
+                    state.stop(request)
+            case AbortAll():
+                state.abort_all()
+            case Flush():
+                assert reply is not None, "Flush is an ask"
+                reply.answer(state.flush())
+            case SchedulerStatistics():
+                assert reply is not None, "SchedulerStatistics is an ask"
+                reply.answer(self.statistics())
+        state.counters.host_seconds += self._clock() - begun
+
+    async def _tell_news(self, inbox: Inbox[ToScheduler]) -> None:
+        """Send what is new to the detokenizer, waiting for room there if it must.
+
+        It goes on emptying its own mailbox meanwhile: the detokenizer may be waiting for room in it.
+        """
+        news = self.state.news.take(self.state.settled)
+        if news is None:
+            return
+        try:
+            self._detokenizer.post(news)
+        except MailboxFull:
+            while True:
+                with anyio.move_on_after(_PATIENCE_S):
+                    await self._detokenizer.tell(news)
+                    return
+                for message, reply in inbox.drain():
+                    self._take(message, reply)
+
+    def statistics(self) -> dict[str, Any]:
+        """Tell what is held now, and what has happened since the start."""
+        state = self.state
+        counters, memory = state.counters, state.memory
+        return {
+            "waiting": len(state.queue),
+            "running": len(state.live) - len(state.queue),
+            "rows": state.rows.max_rows,
+            "rows_free": state.rows.free,
+            "steps_in_flight": len(state.flights),
+            "slots": memory.total,
+            "slots_free": memory.pool.free,
+            "slots_tree": memory.tree.tokens,
+            "slots_locked": memory.tree.locked,
+            "slots_private": state.rows.private(),
+            "requests": counters.requests,
+            "steps": counters.steps,
+            "prompt_tokens": counters.prompt_tokens,
+            "cached_tokens": counters.cached_tokens,
+            "hit_rate": counters.cached_tokens / max(1, counters.prompt_tokens),
+            "computed_tokens": counters.computed_tokens,
+            "output_tokens": counters.output_tokens,
+            "surplus_tokens": counters.surplus_tokens,
+            "retractions": counters.retractions,
+            "evicted_tokens": memory.tree.evicted,
+            "output_share": state.estimate.share,
+            "host_seconds": counters.host_seconds,
+            "host_seconds_a_step": counters.host_seconds / max(1, counters.steps),
+        }

@@ -1,0 +1,128 @@
+"""What a finished step means for its requests."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ..messages import InputLogprobs, StepDone, TokenLogprob
+from .state import State
+
+__all__ = ["settle"]
+
+
+def settle(state: State, done: StepDone) -> bool:
+    """Take a step's tokens in: extend outputs, end requests, free rows.  Tokens of ended rows are surplus.
+
+    Tells False, and does nothing, if the step is not the next one in flight: a worker's word from before a restart.
+    Raises RuntimeError if the rows are not those that were sent.
+    """
+    flights, rows = state.flights, state.rows
+    if not flights or flights[0].number != done.number:
+        return False
+    flight = flights.popleft()
+    state.settled = flight.number
+    sampled = np.frombuffer(done.rows, np.int32)
+    tokens = np.frombuffer(done.tokens, np.int32)
+    if not np.array_equal(sampled, flight.sampled) or len(tokens) != len(sampled):
+        raise RuntimeError(f"step {done.number} was sent rows {flight.sampled}, and came back with {sampled}")
+    for part in done.input_logprobs:
+        _take_input_logprobs(state, part)
+    state.counters.surplus_tokens += int(rows.ended[sampled].sum())
+    for failure in done.failures:
+        request = rows.request[failure.row]
+        if request is not None and not rows.ended[failure.row]:
+            state.finish(request, "error", message=failure.message)
+    live = ~rows.ended[sampled]
+    if live.all():
+        _take_tokens(state, done, sampled, tokens, np.arange(len(sampled)), len(flight.begun))
+    else:
+        places = np.flatnonzero(live)
+        begun = int(live[: len(flight.begun)].sum())
+        _take_tokens(state, done, sampled[places], tokens[places], places, begun)
+    for row in flight.filled:
+        request = rows.request[row]
+        if request is not None and not rows.ended[row]:
+            state.finish(request, "length")
+    state.release_done()
+    return True
+
+
+def _take_tokens(
+    state: State,
+    done: StepDone,
+    sampled: npt.NDArray[np.int32],
+    tokens: npt.NDArray[np.int32],
+    places: npt.NDArray[np.int64],
+    begun: int,
+) -> None:
+    """Append one token to each of `sampled`.  places: where these stand in the step's arrays."""
+    rows, news = state.rows, state.news
+    if not len(sampled):
+        return
+    offsets = rows.outputs[sampled]
+    rows.tokens[sampled, rows.prompt[sampled] + offsets] = tokens
+    rows.outputs[sampled] = offsets + 1
+    state.counters.output_tokens += len(sampled)
+    news.requests.append(rows.number[sampled])
+    news.offsets.append(offsets)
+    news.tokens.append(tokens)
+    for row in sampled[:begun].tolist():
+        request = rows.request[row]
+        assert request is not None
+        news.cached[request.number] = max(request.cached, 0)
+    if done.logprobs:
+        _take_logprobs(state, done, sampled, tokens, places)
+    stopped = (rows.stops[sampled] == tokens[:, None]).any(axis=1)
+    over = stopped | (offsets + 1 >= rows.max_new[sampled])
+    for index in np.flatnonzero(over).tolist():
+        request = rows.request[sampled[index]]
+        assert request is not None
+        if stopped[index]:
+            state.finish(request, "stop", matched=int(tokens[index]), drop=1)
+        else:
+            state.finish(request, "length")
+
+
+def _take_logprobs(
+    state: State,
+    done: StepDone,
+    sampled: npt.NDArray[np.int32],
+    tokens: npt.NDArray[np.int32],
+    places: npt.NDArray[np.int64],
+) -> None:
+    """Note the log-probabilities of the rows that asked for them."""
+    rows = state.rows
+    logprobs = np.frombuffer(done.logprobs, np.float32)
+    width = len(done.top_tokens) // max(1, len(done.tokens))
+    top_tokens = np.frombuffer(done.top_tokens, np.int32).reshape(-1, max(1, width))
+    top_logprobs = np.frombuffer(done.top_logprobs, np.float32).reshape(-1, max(1, width))
+    for index in np.flatnonzero(rows.logprobs[sampled]).tolist():
+        request = rows.request[sampled[index]]
+        assert request is not None
+        place = places[index]
+        wanted = min(width, request.sampling.top_logprobs_num)
+        top = zip(top_tokens[place, :wanted].tolist(), top_logprobs[place, :wanted].tolist(), strict=True) if wanted else ()
+        state.news.logprobs[request.number] = TokenLogprob(int(tokens[index]), float(logprobs[place]), tuple(top))
+
+
+def _take_input_logprobs(state: State, part: InputLogprobs) -> None:
+    """Collect a chunk's input log-probabilities, and pass them on once the prompt's last one is there."""
+    rows = state.rows
+    request = rows.request[part.row]
+    if request is None or rows.ended[part.row] or request.logprobs_sent:
+        return
+    logprobs = np.frombuffer(part.logprobs, np.float32).tolist()
+    first = part.start + 1
+    tokens = np.frombuffer(request.prompt, np.int32)[first : first + len(logprobs)].tolist()
+    width = min(len(part.top_tokens) // (4 * len(logprobs)), request.sampling.top_logprobs_num) if logprobs else 0
+    if width:
+        top_tokens = np.frombuffer(part.top_tokens, np.int32).reshape(len(logprobs), -1)[:, :width].tolist()
+        top_logprobs = np.frombuffer(part.top_logprobs, np.float32).reshape(len(logprobs), -1)[:, :width].tolist()
+        tops = [tuple(zip(ids, values, strict=True)) for ids, values in zip(top_tokens, top_logprobs, strict=True)]
+    else:
+        tops = [()] * len(tokens)
+    request.input_logprobs += [TokenLogprob(*item) for item in zip(tokens, logprobs, tops, strict=True)]
+    if len(request.input_logprobs) == request.prompt_tokens - request.first_target:
+        state.news.input_logprobs[request.number] = tuple(request.input_logprobs)
+        request.input_logprobs, request.logprobs_sent = [], True

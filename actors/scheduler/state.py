@@ -1,0 +1,264 @@
+"""What the scheduler knows, and the ways in which a request comes and goes."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import count
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ..messages import Finished, FinishReason, Flushed, Generate
+from .estimate import OutputEstimate
+from .memory import Memory
+from .news import News
+from .options import SchedulerOptions
+from .queue import WaitingQueue
+from .request import Request
+from .rows import Rows
+
+__all__ = ["Counters", "Flight", "State"]
+
+
+class Flight(msgspec.Struct):
+    """A step that was sent and is not done.  begun: its rows that sample their first token, they come first in
+    `sampled`.  filled: its rows that were only to be prefilled and are with this step.
+    """
+
+    number: int
+    sampled: npt.NDArray[np.int32]
+    begun: list[int]
+    filled: list[int]
+
+
+class Counters(msgspec.Struct):
+    """What has happened so far.  prompt and cached count a request's first life only; computed counts every chunk."""
+
+    requests: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    computed_tokens: int = 0
+    output_tokens: int = 0
+    surplus_tokens: int = 0
+    retractions: int = 0
+    host_seconds: float = 0.0
+
+
+class State:
+    """Waiting, running and leaving requests, their memory, and the steps in flight.
+
+    leaving: rows that are over but still in flight.  retired: rows the worker is to forget with the next step.
+    prefilling: rows whose prompt is not all sent, in order of admission.  settled: the last step that is done.
+    """
+
+    def __init__(self, options: SchedulerOptions, first_step: int) -> None:
+        options.verify()
+        self.options = options
+        self.memory = Memory(options.slots)
+        self.rows = Rows(options.rows)
+        self.queue = WaitingQueue(options, self.memory.tree)
+        self.estimate = OutputEstimate(options)
+        self.news = News()
+        self.counters = Counters()
+        self.live: dict[int, Request] = {}
+        self.flights: deque[Flight] = deque()
+        self.prefilling: list[int] = []
+        self.leaving: list[int] = []
+        self.retired: list[int] = []
+        self.next_step = first_step
+        self.settled = first_step - 1
+        self._arrivals = count()
+
+    # --- requests come ---------------------------------------------------------------------------------------------
+
+    def admit(self, message: Generate) -> None:
+        """Let a request wait for its turn, or end it at once if there is nothing to run.
+
+        A request that is live already is the same one sent twice (around a restart) and is ignored.
+        """
+        if message.request in self.live:
+            return
+        request = Request(message, next(self._arrivals), self.next_step)
+        self.live[request.number] = request
+        self.counters.requests += 1
+        total = self.memory.total
+        if not request.prompt_tokens or len(request.prompt) % 4:
+            self.finish(request, "error", message=f"prompt: {len(request.prompt)} bytes are no int32 tokens")
+        elif request.prompt_tokens + request.max_new_tokens > total:
+            self.finish(
+                request,
+                "error",
+                message=f"{request.prompt_tokens} prompt tokens and max_new_tokens {request.max_new_tokens} "
+                f"need more than the {total} slots there are",
+            )
+        elif request.output and (last := int(np.frombuffer(request.output, np.int32)[-1])) in request.stops:
+            self.finish(request, "stop", matched=last, drop=1)
+        elif request.outputs and request.outputs >= request.max_new_tokens:
+            self.finish(request, "length")
+        else:
+            self.queue.append(request)
+
+    # --- requests go -----------------------------------------------------------------------------------------------
+
+    def abort(self, number: int, message: str = "") -> None:
+        """End a live request early; any other is ignored."""
+        if (request := self.live.get(number)) is not None:
+            self.finish(request, "abort", message=message)
+
+    def abort_all(self) -> None:
+        """End every live request."""
+        for number in tuple(self.live):
+            self.abort(number)
+
+    def stop(self, number: int) -> None:
+        """Retire a request that has its terminal event already; one that is not live is ignored."""
+        if (request := self.live.pop(number, None)) is not None:
+            self._end(request)
+
+    def finish(
+        self, request: Request, reason: FinishReason, *, matched: int | None = None, message: str = "", drop: int = 0
+    ) -> None:
+        """Give a request its terminal event and retire it."""
+        del self.live[request.number]
+        outputs = int(self.rows.outputs[request.row]) if request.row >= 0 else request.outputs
+        self.news.finished.append(
+            Finished(
+                request.number, reason, matched, message, max(request.cached, 0), outputs, request.retractions, drop
+            )
+        )
+        if reason in {"stop", "length"}:
+            self.estimate.finished(outputs, request.max_new_tokens)
+        request.failed = reason == "error"
+        self._end(request)
+
+    def _end(self, request: Request) -> None:
+        if request.row >= 0:
+            self.rows.ended[request.row] = True
+            self._leave(request.row)
+        elif request in self.queue:
+            self.queue.remove(request)
+
+    def retract(self, row: int) -> None:
+        """Take a running request's row from it; it keeps its output and waits ahead of all that never ran."""
+        self.counters.retractions += 1
+        self.estimate.retracted()
+        self._leave(row)
+
+    # --- rows are freed in one place -------------------------------------------------------------------------------
+
+    def _leave(self, row: int) -> None:
+        """Let a row take part in no further step, and free it as soon as none is in flight."""
+        rows = self.rows
+        if row in self.prefilling:
+            self.prefilling.remove(row)
+        rows.decoding[row] = False
+        rows.limit[row] = rows.expected[row] = rows.length[row]  # nothing is reserved for it any more
+        if not rows.leaving[row]:
+            rows.leaving[row] = True
+            self.leaving.append(row)
+        if rows.last_step[row] <= self.settled:
+            self.release_done()
+
+    def release_done(self) -> None:
+        """Free every leaving row whose last step is done."""
+        done = [row for row in self.leaving if self.rows.last_step[row] <= self.settled]
+        if done:
+            self.leaving = [row for row in self.leaving if self.rows.last_step[row] > self.settled]
+            for row in done:
+                self._release(row)
+
+    def _release(self, row: int) -> None:
+        """Free a row: what is known goes into the tree, the rest into the pool; a retracted request waits again."""
+        rows, memory = self.rows, self.memory
+        request, node = rows.request[row], rows.node[row]
+        assert request is not None
+        assert node is not None
+        shared, length = int(rows.shared[row]), int(rows.length[row])
+        # [0, shared) the tree's  [shared, known) written, its tokens known  [known, length) surplus
+        known = min(length, int(rows.prompt[row] + rows.outputs[row]))
+        if known > shared and not request.failed:
+            _, duplicates = memory.tree.insert(
+                rows.tokens[row, shared:known].tobytes(), rows.slots[row, shared:known], node
+            )
+            memory.give(duplicates)
+            memory.give(rows.slots[row, known:length])
+        else:
+            memory.give(rows.slots[row, shared:length])
+        memory.give(rows.spare[row])
+        memory.tree.unlock(node)
+        output = rows.output(row)
+        ended = bool(rows.ended[row])
+        if rows.last_step[row] >= 0:  # the worker has heard of it
+            self.retired.append(row)
+        rows.give(row)
+        if not ended:
+            request.continue_with(output)
+            self.queue.put_back(request)
+
+    # --- the cache -------------------------------------------------------------------------------------------------
+
+    def flush(self) -> Flushed:
+        """Empty the cache of everything no request holds."""
+        freed = self.memory.flush()
+        return Flushed(freed, self.memory.tree.tokens)
+
+    def publish(self, row: int) -> None:
+        """Put what a row has sent of its prompt into the tree, for steps behind this one to share.
+
+        Where the tree knows some of it by other slots, the row keeps its own for these until it is freed: the worker
+        reads them.  It then holds more than its share, so it does not publish if it could then run out of slots
+        alone, nor if there is nothing new to publish.
+        """
+        rows, tree = self.rows, self.memory.tree
+        request, node = rows.request[row], rows.node[row]
+        assert request is not None
+        assert node is not None
+        shared, length = int(rows.shared[row]), int(rows.length[row])
+        tokens = request.tokens[4 * shared : 4 * length]
+        if tokens[:4] in node.children:
+            known = tree.known(tokens, below=node)
+            if known == length - shared or rows.limit[row] + rows.duplicates[row] + known > self.memory.total:
+                return
+        below, duplicates = tree.insert(tokens, rows.slots[row, shared:length], node)
+        tree.lock(below)
+        tree.unlock(node)
+        rows.node[row] = below
+        rows.shared[row] = length
+        if len(duplicates):
+            rows.spare[row] = np.concatenate((rows.spare[row], duplicates))
+            rows.duplicates[row] = len(rows.spare[row])
+
+    # --- the invariant ---------------------------------------------------------------------------------------------
+
+    def count(self) -> None:
+        """Raise RuntimeError unless free + tree + private = total.  Cheap: run every step, in production too."""
+        free, tree, private = self.memory.pool.free, self.memory.tree.tokens, self.rows.private()
+        if free + tree + private != self.memory.total:
+            raise RuntimeError(f"slots: {free} free + {tree} in the tree + {private} private != {self.memory.total}")
+
+    def check(self) -> None:
+        """Assert that every slot is owned once, and that every row is in one condition.  For tests: O(slots)."""
+        rows = self.rows
+        self.count()
+        owned = [self.memory.pool.free_slots(), self.memory.tree.check()]
+        owned += [rows.own(row) for row in np.flatnonzero(rows.taken).tolist()]
+        slots = np.sort(np.concatenate(owned))
+        assert np.array_equal(slots, np.arange(self.memory.total)), "a slot is owned twice, or by nobody"
+        assert rows.free + int(rows.taken.sum()) == rows.max_rows, "a row is neither free nor taken"
+        assert not (rows.leaving & rows.taken & rows.decoding).any(), "a leaving row would decode"
+        assert (rows.sent <= rows.max_new).all() or not rows.taken.any(), "a row would write more than it may"
+        locked = 0
+        for row in np.flatnonzero(rows.taken).tolist():
+            node = rows.node[row]
+            assert node is not None
+            path = self.memory.tree.slots(node)
+            assert len(path) == rows.shared[row], "a row's lock does not end where its shared part does"
+            own = rows.slots[row, : rows.shared[row]]
+            assert np.isin(own[own != path], rows.spare[row]).all(), "a shared slot is neither the tree's nor the row's"
+            locked += 1
+        roots_locks = sum(child.locks for child in self.memory.tree.tops())
+        assert roots_locks <= locked, "a lock outlived its row"
+        waiting = sum(request.row < 0 for request in self.live.values())
+        assert len(self.queue) == waiting, f"{len(self.queue)} wait, {waiting} live requests have no row"

@@ -1,0 +1,224 @@
+"""A worker without a model: each token is a hash of the KV it would have read, so that any mix-up shows.
+
+`FakeModel` keeps what each slot holds: a hash over everything that was read when it was written, its token and its
+position.  A sampled token hashes the row's slots.  `expected` tells the right tokens of a request from its prompt alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from callboard.actors.core import Actor
+from callboard.actors.messages import Begin, InputLogprobs, Reset, RowFailure, Step, StepDone, WorkerStatistics
+
+__all__ = ["FakeModel", "FakeWorker", "KvError", "expected", "expected_input_logprobs"]
+
+_MASK = (1 << 64) - 1
+
+
+class KvError(Exception):
+    """Raised when a step breaks the contract: an unwritten slot read, a slot in use written, an unknown row."""
+
+
+def _mix(*parts: int) -> int:
+    value = 0x243F6A8885A308D3
+    for part in parts:
+        value = ((value ^ (part & _MASK)) * 0x9E3779B97F4A7C15) & _MASK
+        value ^= value >> 29
+    return value
+
+
+def _token(total: int, seed: int, position: int, vocabulary: int) -> int:
+    return _mix(total, seed, position) % vocabulary
+
+
+def _logprob(total: int, token: int) -> float:
+    return -(_mix(total, token) % 4096) / 256  # exact in float32
+
+
+def expected(prompt: list[int], seed: int, count: int, *, vocabulary: int = 61, stops: tuple[int, ...] = ()) -> list[int]:
+    """Tell what a request of this prompt and seed generates, up to `count` tokens or the first of `stops`."""
+    total = 0
+    for position, token in enumerate(prompt):
+        total = (total + _mix(total, token, position)) & _MASK
+    output: list[int] = []
+    for position in range(len(prompt), len(prompt) + count):
+        token = _token(total, seed, position, vocabulary)
+        output.append(token)
+        if token in stops:
+            break
+        total = (total + _mix(total, token, position)) & _MASK
+    return output
+
+
+def expected_input_logprobs(prompt: list[int], start: int) -> list[tuple[int, float]]:
+    """Tell tokens and log-probabilities of the prompt's positions from `start`."""
+    total, found = 0, []
+    for position, token in enumerate(prompt):
+        if position >= max(1, start):
+            found.append((token, _logprob(total, token)))
+        total = (total + _mix(total, token, position)) & _MASK
+    return found
+
+
+class _Row:
+    def __init__(self, begin: Begin) -> None:
+        self.begin = begin
+        self.slots: list[int] = []
+        self.last: int | None = None  # the token sampled last, not written yet
+
+
+class FakeModel:
+    """Runs steps against a model of the KV pool.  failing: (request, position) -> message of a RowFailure, or None."""
+
+    def __init__(
+        self, slots: int, *, vocabulary: int = 61, failing: Callable[[int, int], str | None] = lambda *_: None
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.failing = failing
+        self.rows: dict[int, _Row] = {}
+        self.hashes = np.zeros(slots, np.uint64)
+        self.tokens = np.full(slots, -1, np.int64)
+        self.positions = np.full(slots, -1, np.int64)
+        self.users = np.zeros(slots, np.int64)  # how many rows have a slot in their table
+        self.steps = 0
+        self._written: set[int] = set()
+
+    def reset(self) -> None:
+        """Forget every row."""
+        self.rows.clear()
+        self.users[:] = 0
+
+    def run(self, step: Step) -> StepDone:
+        """Run one step; raises KvError where it breaks the contract."""
+        self.steps += 1
+        self._written = set()
+        for row in np.frombuffer(step.retired_rows, np.int32).tolist():
+            if row not in self.rows:
+                raise KvError(f"step {step.number} retires row {row}, which never began")
+            self.users[self.rows.pop(row).slots] -= 1
+        sampled: list[int] = []
+        inputs: list[InputLogprobs] = []
+        for extend in step.extends:
+            self._extend(extend, inputs)
+            if extend.sample:
+                sampled.append(extend.row)
+        decoding = np.frombuffer(step.decode_rows, np.int32).tolist()
+        for row, slot in zip(decoding, np.frombuffer(step.decode_slots, np.int32).tolist(), strict=True):
+            self._decode(row, slot)
+            sampled.append(row)
+        if len(set(sampled)) != len(sampled):
+            raise KvError(f"a row is sampled twice in step {step.number}")
+        return self._sample(step.number, sampled, tuple(inputs))
+
+    def _extend(self, extend: Any, inputs: list[InputLogprobs]) -> None:
+        if extend.begin is not None:
+            if extend.row in self.rows:
+                raise KvError(f"row {extend.row} begins before it was retired")
+            self.rows[extend.row] = _Row(extend.begin)
+            for slot in np.frombuffer(extend.prefix_slots, np.int32).tolist():
+                if slot in self._written:
+                    raise KvError(f"slot {slot} is read in the step that writes it")
+                self._hold(self.rows[extend.row], slot)
+        row = self._row(extend.row)
+        if len(row.slots) != extend.start:
+            raise KvError(f"row {extend.row} holds {len(row.slots)} tokens, and a chunk starts at {extend.start}")
+        tokens = np.frombuffer(extend.tokens, np.int32).tolist()
+        slots = np.frombuffer(extend.slots, np.int32).tolist()
+        targets = np.frombuffer(extend.targets, np.int32).tolist()
+        if not tokens or len(tokens) != len(slots):
+            raise KvError(f"a chunk of {len(tokens)} tokens has {len(slots)} slots")
+        logprobs = []
+        total = self._read(row)
+        for index, (token, slot) in enumerate(zip(tokens, slots, strict=True)):
+            total = self._write(row, slot, token, total)
+            wanted = extend.start + index - extend.targets_start
+            if 0 <= wanted < len(targets):
+                logprobs.append(_logprob(total, targets[wanted]))
+        if len(logprobs) != len(targets):
+            raise KvError("targets reach beyond their chunk")
+        if targets:
+            inputs.append(InputLogprobs(extend.row, extend.targets_start, np.array(logprobs, np.float32).tobytes()))
+
+    def _decode(self, row_index: int, slot: int) -> None:
+        row = self._row(row_index)
+        if row.last is None:
+            raise KvError(f"row {row_index} decodes before its prompt is complete")
+        self._write(row, slot, row.last, self._read(row))
+        row.last = None
+
+    def _row(self, row: int) -> _Row:
+        if row not in self.rows:
+            raise KvError(f"row {row} was never begun")
+        return self.rows[row]
+
+    def _hold(self, row: _Row, slot: int) -> None:
+        row.slots.append(slot)
+        self.users[slot] += 1
+
+    def _read(self, row: _Row) -> int:
+        """Sum what the row's slots hold; each must have been written, at its position."""
+        table = np.array(row.slots, np.int64)
+        if not np.array_equal(self.positions[table], np.arange(len(table))):
+            raise KvError(f"request {row.begin.request} reads slots {row.slots} with positions {self.positions[table]}")
+        return int(self.hashes[table].sum(dtype=np.uint64))
+
+    def _write(self, row: _Row, slot: int, token: int, total: int) -> int:
+        if slot in self._written:
+            raise KvError(f"slot {slot} is written twice in one step")
+        if self.users[slot]:
+            raise KvError(f"request {row.begin.request} writes slot {slot}, which a row is using")
+        position = len(row.slots)
+        mixed = _mix(total, token, position)
+        self._written.add(slot)
+        self.hashes[slot], self.tokens[slot], self.positions[slot] = mixed, token, position
+        self._hold(row, slot)
+        return (total + mixed) & _MASK
+
+    def _sample(self, number: int, sampled: list[int], inputs: tuple[InputLogprobs, ...]) -> StepDone:
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        failures: list[RowFailure] = []
+        for index in sampled:
+            row = self.rows[index]
+            total, position = self._read(row), len(row.slots)
+            earlier = np.frombuffer(row.begin.output, np.int32)
+            held = self.tokens[np.array(row.slots)]
+            if row.last is None and len(earlier) and not _within(held, earlier):
+                raise KvError(f"request {row.begin.request}: its earlier output is not what its slots hold")
+            message = self.failing(row.begin.request, position)
+            if message is not None:
+                failures.append(RowFailure(index, message))
+            row.last = _token(total, row.begin.seed, position, self.vocabulary)
+            tokens.append(-1 if message is not None else row.last)
+            logprobs.append(_logprob(total, row.last))
+        wanted = any(self.rows[index].begin.sampling.return_logprob for index in sampled)
+        packed = np.array(sampled, np.int32).tobytes(), np.array(tokens, np.int32).tobytes()
+        some = np.array(logprobs, np.float32).tobytes() if wanted else b""
+        return StepDone(number, *packed, some, input_logprobs=inputs, failures=tuple(failures))
+
+
+def _within(held: np.ndarray, part: np.ndarray) -> bool:
+    windows = np.lib.stride_tricks.sliding_window_view(held, len(part)) if len(held) >= len(part) else np.empty((0, 1))
+    return bool((windows == part).all(axis=1).any()) if len(windows) else False
+
+
+class FakeWorker(Actor[Any]):
+    """The actor around a FakeModel.  report: where its StepDone goes, like Worker's."""
+
+    def __init__(self, model: FakeModel, report: Callable[[StepDone], None]) -> None:
+        self.model = model
+        self.report = report
+
+    async def receive(self, message: Any) -> Any:
+        match message:
+            case Step():
+                self.report(self.model.run(message))
+            case Reset():
+                self.model.reset()
+            case WorkerStatistics():
+                return {"steps": self.model.steps}
+        return None
