@@ -1,0 +1,1 @@
+"""Attention over the paged pool: the interface every kernel keeps, and the reference in torch."""

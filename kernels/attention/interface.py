@@ -1,0 +1,60 @@
+"""What a step tells the attention kernels, and what they answer.
+
+Shape suffixes:  T new tokens of the step    R rows (one a request)    L cached positions of a row
+                 H query heads               D head_dim
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..kv_pool import KVPool
+
+__all__ = ["Attention", "AttentionBatch", "Plan"]
+
+# What `plan` computed for a step.  Only the attention that made it can read it.
+Plan = Any
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionBatch:
+    """Which tokens of which rows a step computes, and where their keys lie.
+
+    Row r's new tokens are [query_starts_R1[r], query_starts_R1[r + 1]) of the step; it has at least one.  Its last new
+    token sees lengths[r] keys, itself included; the one before sees one less, and so on.
+
+        row r:  [0, lengths[r] - query_lengths[r])                already in the pool, perhaps another row's too
+                [lengths[r] - query_lengths[r], lengths[r])       new in this step
+
+    query_starts_R1: int32 [R + 1], on the host.        query_lengths, lengths: the same on the host, as ints.
+    table_RL: int32 or int64 [R, >= max(lengths)], on the device: the slot of each row's i-th token.  What stands behind
+    a row's length is never looked at.  slots_T: int64 [T], on the device: the slot of each new token.
+    positions_T: int64 [T], on the device: what the rotary embedding turns by.  Masks count table columns instead, so
+    rows whose positions jump (joined branches) see every key once.
+    """
+
+    query_starts_R1: Tensor
+    query_lengths: list[int]
+    lengths: list[int]
+    table_RL: Tensor
+    slots_T: Tensor
+    positions_T: Tensor
+
+
+class Attention(ABC):
+    """Attend new tokens to everything their rows have cached."""
+
+    @abstractmethod
+    def plan(self, batch: AttentionBatch) -> Plan:
+        """Prepare a step once for all layers: gather indices, masks, groups of rows."""
+
+    @abstractmethod
+    def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: Plan) -> Tensor:
+        """Return what each new token attends to, [T, H, D].
+
+        The keys and values of the new tokens are in the pool already.
+        """

@@ -1,0 +1,134 @@
+"""The Llama family.
+
+Shape suffixes:  T new tokens of the step    N tokens whose logits are wanted    C hidden size
+                 H query heads    K key heads    D head_dim    P = D / 2 rotary pairs    F intermediate size
+                 V vocabulary
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.nn import functional
+
+from ..kernels.activation import silu_and_multiply_
+from ..kernels.attention.interface import Attention, Plan
+from ..kernels.kv_pool import KVPool
+from ..kernels.norm import rms_norm
+from ..kernels.rope import rotate_
+from .config import ModelConfig
+from .layers import Linear
+from .parameters import Parameter, Source
+from .rope import rotations
+
+__all__ = ["Llama"]
+
+
+class Llama:
+    """A stack of layers: embed, attend and transform as often as there are layers, norm, score."""
+
+    def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor]) -> None:
+        self.config = config
+        self.embedding_VC = weights["embedding"]
+        self.layers = [Layer(config, number, weights) for number in range(config.layers)]
+        self.norm_C = weights["norm"]
+        self.head = Linear(_head(config, weights))
+        self.rotations_LP = rotations(config.rope, config.head_dim, self.embedding_VC.device)
+
+    def forward(
+        self, tokens_T: Tensor, positions_T: Tensor, slots_T: Tensor, pool: KVPool, attention: Attention, plan: Plan
+    ) -> Tensor:
+        x_TC = functional.embedding(tokens_T, self.embedding_VC)
+        rotations_TP = self.rotations_LP.index_select(0, positions_T)
+        for layer in self.layers:
+            layer.attend_(x_TC, rotations_TP, slots_T, pool, attention, plan)
+            layer.transform_(x_TC)
+        return rms_norm(x_TC, self.norm_C, self.config.norm_epsilon)
+
+    def logits(self, hidden_NC: Tensor) -> Tensor:
+        return self.head(hidden_NC).float()
+
+    @staticmethod
+    def parameters(config: ModelConfig) -> list[Parameter]:
+        """List what a checkpoint must hold and what becomes of it."""
+        C, V = config.hidden, config.vocabulary
+        listed = [
+            Parameter("embedding", (Source("model.embed_tokens.weight", (V, C)),)),
+            Parameter("norm", (Source("model.norm.weight", (C,)),), initial="ones"),
+        ]
+        if not config.tied:
+            listed.append(Parameter("head", (Source("lm_head.weight", (V, C)),), transposed=True))
+        for number in range(config.layers):
+            listed += Layer.parameters(config, number)
+        return listed
+
+
+class Layer:
+    """One attention and one gated transformation, each added to the residual stream x."""
+
+    def __init__(self, config: ModelConfig, number: int, weights: Mapping[str, Tensor]) -> None:
+        def linear(name: str) -> Linear:
+            return Linear(weights[f"{number}.{name}.weight"], weights.get(f"{number}.{name}.bias"))
+
+        self.number = number
+        self.epsilon = config.norm_epsilon
+        self.heads, self.rotated, self.head_dim = config.heads, config.heads + config.kv_heads, config.head_dim
+        self.attention_norm_C = weights[f"{number}.attention_norm"]
+        self.qkv = linear("qkv")
+        self.output = linear("output")
+        self.mlp_norm_C = weights[f"{number}.mlp_norm"]
+        self.gate_up = linear("gate_up")
+        self.down = linear("down")
+
+    def attend_(
+        self, x_TC: Tensor, rotations_TP: Tensor, slots_T: Tensor, pool: KVPool, attention: Attention, plan: Plan
+    ) -> None:
+        # One row of qkv:  [ H * D queries | K * D keys | K * D values ];  keys and values are the token's pool entry.
+        qkv_T = self.qkv(rms_norm(x_TC, self.attention_norm_C, self.epsilon))
+        queries = self.heads * self.head_dim
+        rotate_(qkv_T[:, : self.rotated * self.head_dim].unflatten(1, (self.rotated, self.head_dim)), rotations_TP)
+        pool.write(self.number, slots_T, qkv_T[:, queries:])
+        q_THD = qkv_T[:, :queries].unflatten(1, (self.heads, self.head_dim))
+        self.output.add_to_(x_TC, attention.attend(q_THD, self.number, pool, plan).flatten(1))
+
+    def transform_(self, x_TC: Tensor) -> None:
+        gate_up_T = self.gate_up(rms_norm(x_TC, self.mlp_norm_C, self.epsilon))
+        self.down.add_to_(x_TC, silu_and_multiply_(gate_up_T))
+
+    @staticmethod
+    def parameters(config: ModelConfig, number: int) -> list[Parameter]:
+        """List one layer's parameters."""
+        C, H, K, D, F = config.hidden, config.heads, config.kv_heads, config.head_dim, config.intermediate
+        prefix = f"model.layers.{number}"
+
+        def norm(name: str, source: str) -> Parameter:
+            return Parameter(f"{number}.{name}", (Source(f"{prefix}.{source}.weight", (C,)),), initial="ones")
+
+        def linear(name: str, inputs: int, parts: list[tuple[str, int, int]], *, bias: bool) -> list[Parameter]:
+            """Fuse projections, each (its name, its outputs, its rotary heads if any), into one."""
+            weights = tuple(
+                Source(f"{prefix}.{part}.weight", (outputs, inputs), heads) for part, outputs, heads in parts
+            )
+            biases = tuple(Source(f"{prefix}.{part}.bias", (outputs,), heads) for part, outputs, heads in parts)
+            weight = Parameter(f"{number}.{name}.weight", weights, transposed=True)
+            return [weight, Parameter(f"{number}.{name}.bias", biases, initial="zeros")] if bias else [weight]
+
+        qkv = [("self_attn.q_proj", H * D, H), ("self_attn.k_proj", K * D, K), ("self_attn.v_proj", K * D, 0)]
+        return [
+            norm("attention_norm", "input_layernorm"),
+            *linear("qkv", C, qkv, bias=config.attention_bias),
+            *linear("output", H * D, [("self_attn.o_proj", C, 0)], bias=config.attention_bias),
+            norm("mlp_norm", "post_attention_layernorm"),
+            *linear("gate_up", C, [("mlp.gate_proj", F, 0), ("mlp.up_proj", F, 0)], bias=config.mlp_bias),
+            *linear("down", F, [("mlp.down_proj", C, 0)], bias=config.mlp_bias),
+        ]
+
+
+def _head(config: ModelConfig, weights: Mapping[str, Tensor]) -> Tensor:
+    """Return the output head, [C, V]."""
+    if not config.tied:
+        return weights["head"]
+    head_CV = weights["embedding"].t()
+    # A CPU multiplies one row by the transposed copy three times as fast as by the view (bench/LOG.md).
+    return head_CV.contiguous() if head_CV.device.type == "cpu" else head_CV

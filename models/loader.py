@@ -1,0 +1,123 @@
+"""From a folder in the Hugging Face layout to a model on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .checkpoint import Checkpoint
+from .config import ModelConfig, read_config
+from .model import Model
+from .parameters import Parameter, Source, interleave_pairs
+from .registry import family
+
+__all__ = ["LoadFormat", "load", "read_config"]
+
+LoadFormat = Literal["auto", "dummy"]
+
+
+def load(
+    folder: Path | str,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+    load_format: LoadFormat = "auto",
+    seed: int = 0,
+) -> Model:
+    """Load a model: each tensor goes from its safetensors file straight to its place on the device.
+
+    dtype: float32, bfloat16 or float16; None takes the one the weights were saved as.  load_format "dummy" reads
+    config.json alone and draws random weights from the seed.  Raises ValueError that says what is missing, misshapen
+    or unsupported.
+    """
+    folder = Path(folder)
+    config = read_config(folder)
+    allowed = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    dtype = allowed[config.dtype] if dtype is None else dtype
+    if dtype not in allowed.values():
+        raise ValueError(f"dtype is {dtype}; allowed: {', '.join(allowed)}")
+    build = family(config.architecture)
+    parameters = build.parameters(config)
+    device = torch.device(device)
+    match load_format:
+        case "auto":
+            weights = _read_weights(Checkpoint(folder), config, parameters, device, dtype)
+        case "dummy":
+            weights = _draw_weights(parameters, device, dtype, seed)
+        case _:
+            raise ValueError(f"load_format is {load_format!r}; allowed: auto, dummy")
+    return build(config, weights)
+
+
+def _allocate(parameter: Parameter, device: torch.device, dtype: torch.dtype) -> Tensor:
+    shape = parameter.stacked_shape
+    return torch.empty(shape[::-1] if parameter.transposed else shape, device=device, dtype=dtype)
+
+
+def _read_weights(
+    checkpoint: Checkpoint,
+    config: ModelConfig,
+    parameters: Sequence[Parameter],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> dict[str, Tensor]:
+    """Copy every source tensor to its rows of its parameter, converting as it goes."""
+    weights: dict[str, Tensor] = {}
+    places: dict[str, tuple[Source, Tensor]] = {}
+    for parameter in parameters:
+        weight = weights[parameter.name] = _allocate(parameter, device, dtype)
+        stacked, row = weight.t() if parameter.transposed else weight, 0
+        for source in parameter.sources:
+            places[source.name] = (source, stacked[row : row + source.shape[0]])
+            row += source.shape[0]
+    _compare_names(checkpoint, set(places), config)
+    for name, tensor in checkpoint.read(set(places)):
+        source, place = places[name]
+        if tuple(tensor.shape) != source.shape:
+            raise ValueError(
+                f"{checkpoint.folder / checkpoint.files[name]}: {name} has the shape {list(tensor.shape)}; "
+                f"config.json calls for {list(source.shape)}"
+            )
+        place.copy_(interleave_pairs(tensor, source.rotary_heads) if source.rotary_heads else tensor)
+    return weights
+
+
+def _compare_names(checkpoint: Checkpoint, wanted: set[str], config: ModelConfig) -> None:
+    """Refuse a checkpoint that lacks a tensor, or holds one that the model would not use."""
+    held = checkpoint.names()
+    missing = sorted(wanted - held)
+    if missing:
+        raise ValueError(f"{checkpoint.folder} lacks {_list(missing)}, which a {config.architecture} needs")
+    # Old checkpoints carry the rope's frequencies, tied ones sometimes their head: both are known from elsewhere.
+    unknown = sorted(
+        name for name in held - wanted if not name.endswith("rotary_emb.inv_freq") and name != "lm_head.weight"
+    )
+    if unknown:
+        raise ValueError(f"{checkpoint.folder} holds {_list(unknown)}, which this {config.architecture} does not use")
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more tensors"
+
+
+def _draw_weights(
+    parameters: Sequence[Parameter], device: torch.device, dtype: torch.dtype, seed: int
+) -> dict[str, Tensor]:
+    """Draw weights as a model in training starts: normal with a deviation of 0.02, norms 1, biases 0."""
+    generator = torch.Generator(device).manual_seed(seed)
+    weights: dict[str, Tensor] = {}
+    for parameter in parameters:
+        weight = weights[parameter.name] = _allocate(parameter, device, dtype)
+        match parameter.initial:
+            case "normal":
+                weight.normal_(0.0, 0.02, generator=generator)
+            case "ones":
+                weight.fill_(1.0)
+            case "zeros":
+                weight.zero_()
+    return weights

@@ -1,0 +1,33 @@
+"""What every model family offers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from ..kernels.attention.interface import Attention, Plan
+from ..kernels.kv_pool import KVPool
+from .config import ModelConfig
+
+__all__ = ["Model"]
+
+
+class Model(Protocol):
+    """A language model over paged keys and values."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def forward(
+        self, tokens_T: Tensor, positions_T: Tensor, slots_T: Tensor, pool: KVPool, attention: Attention, plan: Plan
+    ) -> Tensor:
+        """Run a step's new tokens through all layers and store their keys and values in slots_T.
+
+        tokens_T, positions_T, slots_T: int64 [T], on the model's device.  Returns hidden states, [T, hidden], normed.
+        """
+        ...
+
+    def logits(self, hidden_NC: Tensor) -> Tensor:
+        """Score the vocabulary behind some of the tokens: [N, hidden] -> float32 [N, vocabulary]."""
+        ...

@@ -1,0 +1,36 @@
+"""Which class runs which architecture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from .config import ARCHITECTURES, ModelConfig
+from .llama import Llama
+from .model import Model
+from .parameters import Parameter
+
+__all__ = ["Family", "family"]
+
+
+class Family(Protocol):
+    """Build the models of a family."""
+
+    def parameters(self, config: ModelConfig) -> list[Parameter]:
+        """List what a checkpoint must hold and what becomes of it."""
+        ...
+
+    def __call__(self, config: ModelConfig, weights: Mapping[str, Tensor]) -> Model:
+        """Build a model around its parameters, by their names."""
+        ...
+
+
+def family(architecture: str) -> Family:
+    """Return the class for an architecture as config.json names it.  Raises ValueError if there is none."""
+    match architecture:
+        case "LlamaForCausalLM":
+            return Llama
+        case _:
+            raise ValueError(f"architecture is {architecture!r}; allowed: {', '.join(ARCHITECTURES)}")
