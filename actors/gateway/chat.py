@@ -1,0 +1,213 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal, cast
+
+import msgspec
+
+from ..errors import InvalidRequest
+from ..messages import Delta, Finish, TokenLogprob
+from .exchange import Exchange
+from .fields import Rules, convert, parse
+from .generation import News, Work, complete, stream
+from .openai_fields import IGNORED, OpenAIFields, expect_choices, expect_model, sampling_of, spread, usage
+from .room import Room
+from .token_text import TokenText
+
+__all__ = ["ChatRequest", "chat"]
+
+_MESSAGES = 4096  # of one request
+
+
+class TextPart(msgspec.Struct):
+    """A piece of a message's content.  Only text is taken: `type` is checked where the parts are joined."""
+
+    type: str
+    text: str = ""
+
+
+class ChatMessage(msgspec.Struct):
+    """One message."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[TextPart]
+
+
+class ChatRequest(OpenAIFields, kw_only=True):
+    """The body of the route."""
+
+    messages: list[dict[str, Any]]
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+
+
+_RULES = Rules(
+    ignored=IGNORED,
+    unsupported={
+        "tools": "tools are not supported yet; constrain the output with response_format {'type': 'regex', ...}",
+        "functions": "functions are not supported; nor are tools yet",
+        "tool_choice": "tools are not supported yet",
+        "function_call": "functions are not supported",
+        "modalities": "this server answers with text alone; leave it out",
+        "audio": "this server answers with text alone",
+        "prediction": "predicted outputs are not supported",
+        "reasoning_effort": "the served model has no levels of reasoning",
+        "verbosity": "the served model has no levels of verbosity",
+        "web_search_options": "this server searches nothing",
+        "chat_template": "a chat template never comes with a request",
+        "chat_template_kwargs": "template arguments are not supported",
+        "json_schema": "JSON schemas are not supported yet; a regex is",
+        "ebnf": "grammars are not supported yet; a regex is",
+    },
+    harmless={"tool_choice": ("none", "auto"), "function_call": ("none", "auto"), "modalities": (["text"],)},
+)
+_MESSAGE_RULES = Rules(
+    ignored=frozenset({"annotations", "refusal"}),  # they come back in what a client kept of an earlier answer
+    unsupported={
+        "name": "the model does not tell speakers of one role apart",
+        "tool_calls": "tools are not supported yet",
+        "tool_call_id": "tools are not supported yet",
+        "function_call": "functions are not supported",
+        "audio": "the model reads text alone",
+    },
+)
+
+
+async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
+    """Answer a conversation with its next message."""
+    request = parse(body, ChatRequest, _RULES)
+    expect_model(room.service, request.model)
+    expect_choices(request.n, 1, room.options)
+    name, most = _max_tokens(request, room.service.limits.context_length)
+    if request.top_logprobs is not None and not request.logprobs:
+        raise InvalidRequest("top_logprobs", "it needs logprobs to be true")
+    wanted = (request.top_logprobs or 0) if request.logprobs else None
+    sampling = sampling_of(room.service, request, max_tokens=most, max_name=name, logprobs=wanted)
+    prompt = await room.service.encode(room.service.chat_template.render(_messages(request.messages)))
+    reply = _Reply(room, exchange, request)
+    works = [Work(prompt, one, reply.id) for one in spread(sampling, request.n)]
+    if request.stream:
+        await stream(room.service, works, reply.news)
+        await reply.end()
+        return
+    done = await complete(room.service, works)
+    await exchange.reply_json(
+        {
+            **reply.head("chat.completion"),
+            "choices": [
+                {
+                    "index": index,
+                    "message": {"role": "assistant", "content": one.text, "refusal": None},
+                    "logprobs": await _logprobs(room.token_text, one.logprobs) if request.logprobs else None,
+                    "finish_reason": one.finish.reason,
+                }
+                for index, one in enumerate(done)
+            ],
+            "usage": usage([[one.finish for one in done]]),
+        }
+    )
+
+
+class _Reply:
+    """One chat completion on its way out as events."""
+
+    def __init__(self, room: Room, exchange: Exchange, request: ChatRequest) -> None:
+        self.id = request.rid or f"chatcmpl-{room.new_id()}"
+        self._room = room
+        self._exchange = exchange
+        self._logprobs = request.logprobs
+        self._usage = request.stream_options is not None and request.stream_options.include_usage
+        self._created = int(time.time())
+        self._begun: set[int] = set()
+        self._finishes: dict[int, Finish] = {}
+
+    def head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self._created, "model": self._room.service.name}
+
+    async def news(self, news: News) -> None:
+        events = [await self._event(index, delta) for index, delta in news]
+        if data := b"".join(events):
+            await self._exchange.write(data)
+
+    async def _event(self, index: int, delta: Delta) -> bytes:
+        part: dict[str, Any] = {}
+        if index not in self._begun:
+            self._begun.add(index)
+            part = {"role": "assistant", "content": ""}
+        elif not delta.text and not delta.logprobs and delta.finish is None:
+            return b""
+        if delta.text:
+            part["content"] = delta.text
+        if delta.finish is not None:
+            self._finishes[index] = delta.finish
+        logprobs = await _logprobs(self._room.token_text, delta.logprobs) if self._logprobs else None
+        reason = None if delta.finish is None else delta.finish.reason
+        choice = {"index": index, "delta": part, "logprobs": logprobs, "finish_reason": reason}
+        return self._encode([choice], None)
+
+    def _encode(self, choices: list[dict[str, Any]], counts: dict[str, Any] | None) -> bytes:
+        chunk = {**self.head("chat.completion.chunk"), "choices": choices}
+        if self._usage:
+            chunk["usage"] = counts
+        return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+
+    async def end(self) -> None:
+        last = self._encode([], usage([list(self._finishes.values())])) if self._usage else b""
+        await self._exchange.write(last + b"data: [DONE]\n\n")
+        await self._exchange.end()
+
+
+def _max_tokens(request: ChatRequest, context_length: int) -> tuple[str, int]:
+    """Give the limit and the name it was given by; without one, the context is the limit."""
+    if request.max_completion_tokens is not None:
+        if request.max_tokens not in (None, request.max_completion_tokens):
+            raise InvalidRequest("max_tokens", "it is given as max_completion_tokens too, and the two differ")
+        return "max_completion_tokens", request.max_completion_tokens
+    return "max_tokens", context_length if request.max_tokens is None else request.max_tokens
+
+
+def _messages(given: list[dict[str, Any]]) -> list[dict[str, str]]:
+    if not given:
+        raise InvalidRequest("messages", "at least one message is needed")
+    if len(given) > _MESSAGES:
+        raise InvalidRequest("messages", f"{len(given)} given, at most {_MESSAGES} allowed")
+    # `developer` is what newer clients call the system's voice; no open model's template knows the word.
+    roles = {"developer": "system"}
+    messages: list[dict[str, str]] = []
+    for index, item in enumerate(given):
+        message = convert(item, ChatMessage, _MESSAGE_RULES, at=f"messages[{index}]")
+        role = roles.get(message.role, message.role)
+        messages.append({"role": role, "content": _content(message.content, index)})
+    return messages
+
+
+def _content(content: str | list[TextPart], index: int) -> str:
+    if isinstance(content, str):
+        return content
+    for place, part in enumerate(content):
+        if part.type != "text":
+            raise InvalidRequest(
+                f"messages[{index}].content[{place}]",
+                f"type {part.type!r:.80} is not supported; the model reads text alone",
+            )
+    return "".join(part.text for part in content)
+
+
+async def _logprobs(texts: TokenText, logprobs: Any) -> dict[str, Any]:
+    logprobs = cast("tuple[TokenLogprob, ...]", logprobs)
+    await texts.learn(logprobs)
+
+    def entry(token: int, logprob: float) -> dict[str, Any]:
+        return {"token": texts.of(token), "logprob": logprob, "bytes": texts.bytes_of(token)}
+
+    return {
+        "content": [
+            {**entry(one.token, one.logprob), "top_logprobs": [entry(token, value) for token, value in one.top]}
+            for one in logprobs
+        ],
+        "refusal": None,
+    }

@@ -1,0 +1,112 @@
+"""Run the generations of one request, one or many; the first failure ends them all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+
+import anyio
+import msgspec
+
+from ..messages import Delta
+from ..sampling import SamplingParams
+from .service import Completed, Service
+
+__all__ = ["News", "Work", "complete", "merged", "stream"]
+
+News = Sequence[tuple[int, Delta]]
+"""What is new, by the index of its generation."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """One generation to run.  prompt: int32 token ids; the client's text is tokenized once, before."""
+
+    prompt: bytes
+    sampling: SamplingParams
+    tag: str
+
+
+async def complete(service: Service, works: Sequence[Work]) -> list[Completed]:
+    """Run all to their ends, side by side."""
+    if len(works) == 1:
+        work = works[0]
+        return [await service.complete(work.prompt, work.sampling, tag=work.tag)]
+    results: list[Completed | None] = [None] * len(works)
+
+    async def one(index: int) -> None:
+        work = works[index]
+        results[index] = await service.complete(work.prompt, work.sampling, tag=work.tag)
+
+    await _all(len(works), one)
+    return [result for result in results if result is not None]
+
+
+async def stream(service: Service, works: Sequence[Work], tell: Callable[[News], Awaitable[None]]) -> None:
+    """Run all and tell what is new as it comes.  While `tell` is busy, news waits merged: one delta a generation."""
+    if len(works) == 1:
+        work = works[0]
+        async with aclosing(service.generate(work.prompt, work.sampling, tag=work.tag)) as deltas:
+            async for delta in deltas:
+                await tell(((0, delta),))
+        return
+    pending: dict[int, Delta] = {}
+    ended = 0
+    wake = anyio.Event()
+
+    async def one(index: int) -> None:
+        nonlocal ended
+        work = works[index]
+        async with aclosing(service.generate(work.prompt, work.sampling, tag=work.tag)) as deltas:
+            async for delta in deltas:
+                waiting = pending.get(index)
+                pending[index] = delta if waiting is None else merged(waiting, delta)
+                wake.set()
+        ended += 1
+        wake.set()
+
+    async def telling() -> None:
+        nonlocal wake
+        while pending or ended < len(works):
+            if pending:
+                news = tuple(pending.items())
+                pending.clear()
+                await tell(news)
+            else:
+                wake = anyio.Event()
+                await wake.wait()
+
+    await _all(len(works), one, telling)
+
+
+def merged(first: Delta, second: Delta) -> Delta:
+    """Give two deltas, one behind the other, as one."""
+    return Delta(
+        text=first.text + second.text,
+        tokens=first.tokens + second.tokens,
+        logprobs=first.logprobs + second.logprobs,
+        input_logprobs=first.input_logprobs + second.input_logprobs,
+        finish=second.finish,
+    )
+
+
+async def _all(
+    count: int, one: Callable[[int], Awaitable[None]], beside: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """Run one(0) to one(count - 1), and `beside`; raise the first error, bare, once the others are cancelled."""
+    failure: Exception | None = None
+
+    async def guarded(work: Callable[[], Awaitable[None]], group: anyio.abc.TaskGroup) -> None:
+        nonlocal failure
+        try:
+            await work()
+        except Exception as error:  # raised below
+            failure = failure or error
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for index in range(count):
+            group.start_soon(guarded, lambda index=index: one(index), group)
+        if beside is not None:
+            group.start_soon(guarded, beside, group)
+    if failure is not None:
+        raise failure

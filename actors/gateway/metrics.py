@@ -1,0 +1,82 @@
+"""What Prometheus reads at /metrics: the gateway's own counts and the engine's statistics, in a registry of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+__all__ = ["Metrics", "flat"]
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+class Metrics:
+    """Count exchanges by route and status, and time them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.live = Gauge("callboard_http_live", "Exchanges in progress.", registry=self.registry)
+        self._exchanges = Counter(
+            "callboard_http_exchanges", "Exchanges that ended.", ("route", "status"), registry=self.registry
+        )
+        self._seconds = Histogram(
+            "callboard_http_seconds",
+            "From the request to its end.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._first = Histogram(
+            "callboard_http_first_event_seconds",
+            "From the request to the first event of its stream.",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._engine = _EngineStatistics()
+        self.registry.register(self._engine)
+
+    def ended(self, route: str, status: int, seconds: float) -> None:
+        """Count an exchange; status 0 is a client that left before an answer."""
+        self._exchanges.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def first_event(self, route: str, seconds: float) -> None:
+        """Count the wait for a stream's first event."""
+        self._first.labels(route).observe(seconds)
+
+    def text(self, statistics: Mapping[str, Any] | None) -> bytes:
+        """Give the page; `statistics` is the engine's, or None if it did not answer."""
+        self._engine.statistics = statistics
+        return generate_latest(self.registry)
+
+
+class _EngineStatistics(Collector):
+    """Turn the engine's nested statistics into gauges named by their path."""
+
+    def __init__(self) -> None:
+        self.statistics: Mapping[str, Any] | None = None
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        up = 0 if self.statistics is None else 1
+        yield GaugeMetricFamily("callboard_engine_up", "Whether the engine answered.", value=up)
+        for name, value in flat(self.statistics or {}):
+            yield GaugeMetricFamily(f"callboard_{name}", f"The engine's {name.replace('_', ' ')}.", value=value)
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        return ()  # the names are the engine's to choose
+
+
+def flat(statistics: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
+    """Give each number in nested statistics with its path, joined by underscores."""
+    for key, value in statistics.items():
+        name = re.sub(r"\W", "_", f"{path}_{key}" if path else str(key))
+        if isinstance(value, Mapping):
+            yield from flat(cast("Mapping[str, Any]", value), name)
+        elif isinstance(value, (int, float)):
+            yield name, float(value)

@@ -1,0 +1,274 @@
+"""POST /generate: SGLang's own route, its fields and its replies."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from ..errors import InvalidRequest
+from ..messages import Delta, Finish, TokenLogprob
+from ..sampling import SamplingParams
+from .exchange import Exchange
+from .fields import Rules, convert, listed, parse, stops
+from .generation import News, Work, complete, stream
+from .openai_fields import expect_choices, spread
+from .room import Room
+
+__all__ = ["GenerateRequest", "generate"]
+
+T = TypeVar("T")
+
+
+class GenerateRequest(msgspec.Struct, kw_only=True):
+    """The body of the route.  A batch gives lists: of texts or of token id arrays, and, if it likes, of the rest."""
+
+    text: Any = None
+    input_ids: Any = None
+    sampling_params: Any = {}
+    return_logprob: bool | list[bool] = False
+    logprob_start_len: int | list[int] = -1
+    top_logprobs_num: int | list[int] = 0
+    return_text_in_logprobs: bool = False
+    stream: bool = False
+    rid: str | list[str] | None = None
+
+
+class NativeSampling(msgspec.Struct, kw_only=True):
+    """sampling_params, in SGLang's names; seed is another name of sampling_seed."""
+
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    n: int = 1
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] = []
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: dict[int, float] = {}
+    ignore_eos: bool = False
+    skip_special_tokens: bool = True
+    regex: str | None = None
+    sampling_seed: int | None = None
+    seed: int | None = None
+
+
+_RULES = Rules(
+    ignored=frozenset({"background", "conversation_id", "custom_labels", "log_metrics", "no_logs", "routing_key"}),
+    unsupported={
+        "input_embeds": "embeddings are not taken; give text or input_ids",
+        "image_data": "the model reads text alone",
+        "video_data": "the model reads text alone",
+        "audio_data": "the model reads text alone",
+        "token_ids_logprob": "log-probabilities of chosen tokens are not supported yet; top_logprobs_num is",
+        "return_hidden_states": "hidden states are not given out",
+        "session_params": "sessions are not supported; a prefix is found in the cache by itself",
+        "session_id": "sessions are not supported; a prefix is found in the cache by itself",
+        "lora_path": "adapters are not supported yet",
+        "custom_logit_processor": "code never comes with a request",
+        "priority": "priorities are not supported yet",
+        "extra_key": "separate caches are not supported yet",
+        "cache_salt": "separate caches are not supported yet",
+        "bootstrap_host": "this server does not hand requests on",
+        "bootstrap_port": "this server does not hand requests on",
+        "bootstrap_room": "this server does not hand requests on",
+        "return_entropy": "entropies are not given out",
+        "return_prompt_token_ids": "use /tokenize",
+    },
+)
+_SAMPLING_RULES = Rules(
+    ignored=frozenset({"stream_interval"}),
+    unsupported={
+        "json_schema": "JSON schemas are not supported yet; a regex is",
+        "ebnf": "grammars are not supported yet; a regex is",
+        "structural_tag": "structural tags are not supported yet; a regex is",
+        "stop_regex": "stop expressions are not supported; stop strings and stop_token_ids are",
+        "beam_width": "beam search is not supported",
+        "custom_params": "they belong to code, which never comes with a request",
+        "no_stop_trim": "a stop string is always cut off",
+        "spaces_between_special_tokens": "false is not supported; the tokenizer's own spacing is kept",
+        "watermark": "watermarks are not supported",
+        "dtype": "constrain the output with a regex",
+    },
+    harmless={"spaces_between_special_tokens": (True,), "beam_width": (1,)},
+)
+
+
+async def generate(room: Room, exchange: Exchange, body: bytes) -> None:
+    """Continue one prompt or a batch."""
+    request = parse(body, GenerateRequest, _RULES)
+    if (request.text is None) == (request.input_ids is None):
+        raise InvalidRequest("text", "exactly one of text and input_ids is needed")
+    field = "text" if request.input_ids is None else "input_ids"
+    given = request.text if request.input_ids is None else request.input_ids
+    prompts, batch = listed(given, field, room.service.limits.vocabulary, room.options.sequences)
+    if field == "text" and not all(isinstance(prompt, str) for prompt in prompts):
+        raise InvalidRequest("text", "it holds token ids; give those as input_ids")
+    if field == "input_ids" and any(isinstance(prompt, str) for prompt in prompts):
+        raise InvalidRequest("input_ids", "it holds strings; give those as text")
+    n, samplings = _samplings(room, request, len(prompts))
+    names = _names(room, request.rid, len(prompts), batch)
+    works: list[Work] = []
+    for prompt, sampling, name in zip(prompts, samplings, names, strict=True):
+        tokens = await room.service.encode(prompt) if isinstance(prompt, str) else prompt
+        works.extend(Work(tokens, one, name) for one in spread(sampling, n))
+    outputs = [_Output(room, work, request.return_text_in_logprobs) for work in works]
+    many = batch or n > 1
+    if request.stream:
+        await _stream(room, exchange, works, outputs, many)
+        return
+    for output, done in zip(outputs, await complete(room.service, works), strict=True):
+        output.add(Delta(
+            text=done.text, tokens=tuple(done.tokens), logprobs=tuple(done.logprobs),
+            input_logprobs=tuple(done.input_logprobs), finish=done.finish,
+        ))  # fmt: skip
+    replies = [await output.reply() for output in outputs]
+    await exchange.reply_json(replies if many else replies[0])
+
+
+async def _stream(room: Room, exchange: Exchange, works: list[Work], outputs: list[_Output], many: bool) -> None:
+    async def tell(news: News) -> None:
+        events: list[bytes] = []
+        for index, delta in news:
+            outputs[index].add(delta)
+            reply = await outputs[index].reply()
+            if many:
+                reply["index"] = index
+            events.append(b"data: " + msgspec.json.encode(reply) + b"\n\n")
+        await exchange.write(b"".join(events))
+
+    await stream(room.service, works, tell)
+    await exchange.write(b"data: [DONE]\n\n")
+    await exchange.end()
+
+
+class _Output:
+    """One generation as its client sees it: everything so far, each time."""
+
+    def __init__(self, room: Room, work: Work, texts: bool) -> None:
+        self._room = room
+        self._work = work
+        self._with_text = texts
+        self._prompt_tokens = len(work.prompt) // 4
+        self._began = time.monotonic()
+        self._text = ""
+        self._tokens: list[int] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._input_logprobs: list[TokenLogprob] = []
+        self._finish: Finish | None = None
+
+    def add(self, delta: Delta) -> None:
+        self._text += delta.text
+        self._tokens.extend(delta.tokens)
+        self._logprobs.extend(delta.logprobs)
+        self._input_logprobs.extend(delta.input_logprobs)
+        self._finish = delta.finish
+
+    async def reply(self) -> dict[str, Any]:
+        finish = self._finish
+        meta: dict[str, Any] = {
+            "id": self._work.tag,
+            "finish_reason": None if finish is None else _reason(finish),
+            "prompt_tokens": self._prompt_tokens,
+            "completion_tokens": len(self._tokens) if finish is None else finish.completion_tokens,
+            "e2e_latency": time.monotonic() - self._began,
+        }
+        if finish is not None:  # known at the end; until then no figure is better than a wrong one
+            meta |= {"cached_tokens": finish.cached_tokens, "num_retractions": finish.retractions}
+        if self._work.sampling.return_logprob:
+            await self._add_logprobs(meta)
+        return {"text": self._text, "output_ids": self._tokens, "meta_info": meta}
+
+    async def _add_logprobs(self, meta: dict[str, Any]) -> None:
+        sampling = self._work.sampling
+        if self._with_text:
+            await self._room.token_text.learn(self._input_logprobs)
+            await self._room.token_text.learn(self._logprobs)
+        for side, logprobs in (("input", self._input_logprobs), ("output", self._logprobs)):
+            meta[f"{side}_token_logprobs"] = [self._triple(one.token, one.logprob) for one in logprobs]
+            if sampling.top_logprobs_num:
+                meta[f"{side}_top_logprobs"] = [
+                    [self._triple(token, logprob) for token, logprob in one.top] for one in logprobs
+                ]
+        meta["output_token_logprobs_length"] = len(self._logprobs)
+
+    def _triple(self, token: int, logprob: float) -> tuple[float, int, str | None]:
+        return logprob, token, self._room.token_text.of(token) if self._with_text else None
+
+
+def _reason(finish: Finish) -> dict[str, Any]:
+    if finish.reason == "length":
+        return {"type": "length", "length": finish.completion_tokens}
+    return {"type": finish.reason, "matched": finish.matched}
+
+
+def _samplings(room: Room, request: GenerateRequest, count: int) -> tuple[int, list[SamplingParams]]:
+    """Give n, which must be one for the whole batch, and each prompt's sampling parameters, checked."""
+    given = _each(request.sampling_params, "sampling_params", count)
+    natives = [
+        convert(one, NativeSampling, _SAMPLING_RULES, at="sampling_params")
+        for one in (given if count > 1 else given[:1])
+    ]
+    n = natives[0].n
+    if any(one.n != n for one in natives):
+        raise InvalidRequest("sampling_params.n", "it must be the same for every prompt of a batch")
+    expect_choices(n, count, room.options)
+    wanted = _each(request.return_logprob, "return_logprob", count)
+    starts = _each(request.logprob_start_len, "logprob_start_len", count)
+    tops = _each(request.top_logprobs_num, "top_logprobs_num", count)
+    samplings = [_sampling(*one) for one in zip(natives, wanted, starts, tops, strict=True)]
+    for sampling in samplings:
+        room.service.verify(sampling)
+    return n, samplings
+
+
+def _sampling(native: NativeSampling, wanted: bool, start: int, top: int) -> SamplingParams:
+    if native.seed is not None and native.sampling_seed not in (None, native.seed):
+        raise InvalidRequest("sampling_params.seed", "it is given as sampling_seed too, and the two differ")
+    return SamplingParams(
+        max_new_tokens=native.max_new_tokens,
+        min_new_tokens=native.min_new_tokens,
+        stop=stops(native.stop),
+        stop_token_ids=tuple(native.stop_token_ids),
+        temperature=native.temperature,
+        top_p=native.top_p,
+        top_k=native.top_k,
+        min_p=native.min_p,
+        frequency_penalty=native.frequency_penalty,
+        presence_penalty=native.presence_penalty,
+        repetition_penalty=native.repetition_penalty,
+        logit_bias=native.logit_bias,
+        ignore_eos=native.ignore_eos,
+        skip_special_tokens=native.skip_special_tokens,
+        regex=native.regex,
+        seed=native.sampling_seed if native.seed is None else native.seed,
+        return_logprob=wanted,
+        top_logprobs_num=top if wanted else 0,
+        logprob_start=start if wanted else -1,
+    )
+
+
+def _names(room: Room, rid: str | list[str] | None, count: int, batch: bool) -> list[str]:
+    if rid is None:
+        return [room.new_id() for _ in range(count)]
+    names = [rid] * count if isinstance(rid, str) else rid
+    if len(names) != count or (isinstance(rid, list) and not batch):
+        raise InvalidRequest("rid", f"{len(names)} names given for {count} prompts")
+    if not all(0 < len(name) <= 256 for name in names):
+        raise InvalidRequest("rid", "a name has 1 to 256 characters")
+    return names
+
+
+def _each(value: T | list[T], field: str, count: int) -> list[T]:
+    """Give one value a prompt, from one for all or a list of them."""
+    if not isinstance(value, list):
+        return [value] * count
+    values = cast("list[T]", value)
+    if len(values) != count:
+        raise InvalidRequest(field, f"{len(values)} values given for {count} prompts")
+    return values

@@ -1,0 +1,56 @@
+"""What an operator may set of a gateway."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["GatewayOptions"]
+
+
+class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a gateway listens, who may speak to it, and how much one request may ask for.
+
+    port 0 takes any free one.  certfile and keyfile (PEM paths) switch TLS on.  api_key guards the routes of level
+    `key`; admin_api_key those of level `admin` (without it, api_key does).  Times are in seconds.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 30000
+    certfile: str | None = None
+    keyfile: str | None = None
+    api_key: str | None = None
+    admin_api_key: str | None = None
+    body_bytes: int = 32 << 20  # the largest request body
+    body_timeout_s: float = 30.0  # the longest pause inside a request body
+    header_bytes: int = 16 << 10
+    live_requests: int = 4096  # exchanges at once; one more is told 503
+    choices: int = 128  # n of one prompt
+    sequences: int = 512  # prompts of a batch, times n
+    streams_per_connection: int = 256  # HTTP/2
+    keep_alive_s: float = 30.0
+    backlog: int = 2048
+    grace_s: float = 5.0  # what in-flight requests get when the gateway stops
+
+    def verify(self) -> None:
+        """Raise ValueError naming the first setting that cannot be served with."""
+        if not 0 <= self.port <= 65535:
+            raise ValueError(f"port: {self.port} is outside 0 to 65535")
+        if (self.certfile is None) != (self.keyfile is None):
+            raise ValueError("certfile, keyfile: both are needed for TLS, and only one was given")
+        for field in ("api_key", "admin_api_key"):
+            key = getattr(self, field)
+            if key is not None and not (key and key.isascii() and key.isprintable() and not key.isspace()):
+                raise ValueError(f"{field}: it must be printable ASCII and not empty")
+        if self.admin_api_key is not None and self.api_key is None:
+            raise ValueError("admin_api_key: give api_key too; a guarded administration beside open routes is a slip")
+        for field in _POSITIVE:
+            if getattr(self, field) <= 0:
+                raise ValueError(f"{field}: {getattr(self, field)} is not above 0")
+        if self.grace_s < 0:
+            raise ValueError(f"grace_s: {self.grace_s} is below 0")
+
+
+_POSITIVE = (
+    "body_bytes", "body_timeout_s", "header_bytes", "live_requests", "choices", "sequences", "streams_per_connection",
+    "keep_alive_s", "backlog",
+)  # fmt: skip
