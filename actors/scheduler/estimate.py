@@ -29,7 +29,9 @@ class OutputEstimate:
             return max_new_tokens
         return min(max_new_tokens, max(self._all, math.ceil(self.share * max_new_tokens)))
 
-    def promised(self, expected: npt.NDArray[np.int32], limit: npt.NDArray[np.int32], length: npt.NDArray[np.int32]) -> int:
+    def promised(
+        self, expected: npt.NDArray[np.int32], limit: npt.NDArray[np.int32], length: npt.NDArray[np.int32]
+    ) -> int:
         """Sum what running rows are still to be given: up to their expected length, but always a few tokens more.
 
         expected, limit, length: a row's length in slots as expected when it began, at most, and now.

@@ -1,7 +1,7 @@
 """The radix tree: which token prefixes have their KV in which slots.
 
 A node holds a run of tokens and their slots; the path from the root to it spells a prefix.  Tokens are int32 bytes, so
-that a node is compared by one memcmp.  The tree owns the slots in it.  A locked node, and with it its whole path, stays.
+that a node is compared by one memcmp.  The tree owns the slots in it.  A locked node stays, and so does its whole path.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ class Request:
     """
 
     __slots__ = (
-        "arrival", "cached", "eos", "failed", "input_logprobs", "logprobs_sent", "matched", "matched_version", "max_new_tokens",
-        "number", "output", "prompt", "prompt_tokens", "retractions", "row", "sampling", "since", "stops", "tokens",
+        "arrival", "cached", "failed", "input_logprobs", "logprobs_sent", "matched", "matched_version",
+        "max_new_tokens", "number", "output", "prompt", "prompt_tokens", "retractions", "row", "sampling", "since",
+        "stops", "tokens",
     )  # fmt: skip
 
     def __init__(self, message: Generate, arrival: int, since: int) -> None:
@@ -31,7 +32,6 @@ class Request:
         self.max_new_tokens = message.sampling.max_new_tokens
         self.output = message.output
         self.tokens = message.prompt + message.output  # what is computed before the first new token is sampled
-        self.eos = message.eos
         ends = set(message.sampling.stop_token_ids)
         if not message.sampling.ignore_eos:
             ends.update(np.frombuffer(message.eos, np.int32).tolist())

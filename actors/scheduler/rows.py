@@ -121,6 +121,7 @@ class Rows:
 
 
 def _wider(table: npt.NDArray[np.int32], width: int, fill: int) -> npt.NDArray[np.int32]:
-    wide = np.zeros((table.shape[0], width), np.int32) if fill == 0 else np.full((table.shape[0], width), fill, np.int32)
+    shape = (table.shape[0], width)
+    wide = np.full(shape, fill, np.int32) if fill else np.zeros(shape, np.int32)
     wide[:, : table.shape[1]] = table
     return wide

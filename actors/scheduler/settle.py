@@ -102,8 +102,11 @@ def _take_logprobs(
         assert request is not None
         place = places[index]
         wanted = min(width, request.sampling.top_logprobs_num)
-        top = zip(top_tokens[place, :wanted].tolist(), top_logprobs[place, :wanted].tolist(), strict=True) if wanted else ()
-        state.news.logprobs[request.number] = TokenLogprob(int(tokens[index]), float(logprobs[place]), tuple(top))
+        top: tuple[tuple[int, float], ...] = ()
+        if wanted:
+            best = top_tokens[place, :wanted].tolist(), top_logprobs[place, :wanted].tolist()
+            top = tuple(zip(*best, strict=True))
+        state.news.logprobs[request.number] = TokenLogprob(int(tokens[index]), float(logprobs[place]), top)
 
 
 def _take_input_logprobs(state: State, part: InputLogprobs) -> None:

@@ -1,7 +1,7 @@
 """A worker without a model: each token is a hash of the KV it would have read, so that any mix-up shows.
 
 `FakeModel` keeps what each slot holds: a hash over everything that was read when it was written, its token and its
-position.  A sampled token hashes the row's slots.  `expected` tells the right tokens of a request from its prompt alone.
+position.  A sampled token hashes the row's slots.  `expected` tells a request's right tokens from its prompt alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def _logprob(total: int, token: int) -> float:
     return -(_mix(total, token) % 4096) / 256  # exact in float32
 
 
-def expected(prompt: list[int], seed: int, count: int, *, vocabulary: int = 61, stops: tuple[int, ...] = ()) -> list[int]:
+def expected(
+    prompt: list[int], seed: int, count: int, *, vocabulary: int = 61, stops: tuple[int, ...] = ()
+) -> list[int]:
     """Tell what a request of this prompt and seed generates, up to `count` tokens or the first of `stops`."""
     total = 0
     for position, token in enumerate(prompt):
