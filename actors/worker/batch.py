@@ -1,0 +1,124 @@
+"""From a Step's packed arrays to the tensors of one forward pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...kernels.attention.interface import AttentionBatch
+from ..messages import Extend, Step
+from .rows import Rows
+
+__all__ = ["Batch", "build_batch"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One forward pass.  T new tokens, of the extends first, then one a decoding row; N rows that sample.
+
+    sampled: the rows that sample, int64 [N] on the host: extends with `sample`, then decodes.  sampled_index: int64
+    [N], whose hidden state each of them needs, on the device; None if it is all T in order.  positions: int64 [N] on
+    the host, where the sampled tokens will stand.
+    """
+
+    tokens_T: Tensor
+    attention: AttentionBatch
+    sampled: np.ndarray
+    sampled_on_device: Tensor
+    sampled_index: Tensor | None
+    positions: np.ndarray
+
+    @cached_property
+    def sampled_list(self) -> list[int]:
+        return self.sampled.tolist()
+
+
+def build_batch(step: Step, rows: Rows) -> Batch | None:
+    """Lay a step's tokens out, write its slots into the rows' tables and lengthen the rows; None if it has no tokens.
+
+    Everything the host sends goes in one transfer.
+    """
+    decode_rows = np.frombuffer(step.decode_rows, np.int32).astype(np.int64)
+    decode_slots = np.frombuffer(step.decode_slots, np.int32).astype(np.int64)
+    assert len(decode_rows) == len(decode_slots), "a slot a decoding row"
+    decode_positions = rows.lengths[decode_rows]
+    rows.lengths[decode_rows] += 1
+    if not step.extends:
+        if not len(decode_rows):
+            return None
+        return _decodes(rows, decode_rows, decode_slots, decode_positions)
+    return _mixed(rows, step.extends, decode_rows, decode_slots, decode_positions)
+
+
+def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, positions: np.ndarray) -> Batch:
+    count = len(decode_rows)
+    host = torch.from_numpy(np.concatenate((decode_rows, slots, positions)))
+    rows_R, slots_R, positions_R = host.to(rows.device, non_blocking=True).view(3, count).unbind(0)
+    rows.tables[rows_R, positions_R] = slots_R.to(torch.int32)
+    lengths = (positions + 1).tolist()
+    attention = AttentionBatch(
+        query_starts_R1=torch.arange(count + 1, dtype=torch.int32),
+        query_lengths=[1] * count,
+        lengths=lengths,
+        table_RL=_table(rows, decode_rows, rows_R, max(lengths)),
+        slots_T=slots_R,
+        positions_T=positions_R,
+    )
+    return Batch(rows.last_tokens[rows_R], attention, decode_rows, rows_R, None, positions + 1)
+
+
+def _mixed(
+    rows: Rows, extends: tuple[Extend, ...], decode_rows: np.ndarray, slots: np.ndarray, positions: np.ndarray
+) -> Batch:
+    parts = [_extend(rows, extend) for extend in extends]
+    extend_tokens = np.concatenate([part[0] for part in parts])
+    all_slots = np.concatenate([*(part[1] for part in parts), slots])
+    all_positions = np.concatenate([*(part[2] for part in parts), positions])
+    owners = np.concatenate([*(part[3] for part in parts), decode_rows])
+    query_lengths = np.array([len(part[0]) for part in parts] + [1] * len(decode_rows), np.int64)
+    batch_rows = np.concatenate(([extend.row for extend in extends], decode_rows)).astype(np.int64)
+    sampling = np.array([extend.sample for extend in extends] + [True] * len(decode_rows), bool)
+    ends = np.cumsum(query_lengths)
+    sampled = batch_rows[sampling]
+    packed = (extend_tokens, all_slots, all_positions, owners, batch_rows, sampled, ends[sampling] - 1)
+    host = torch.from_numpy(np.concatenate(packed)).to(rows.device, non_blocking=True)
+    device = host.split([len(part) for part in packed])
+    tokens_T, slots_T, positions_T, owners_T, rows_R, sampled_N, index_N = device
+    rows.tables[owners_T, positions_T] = slots_T.to(torch.int32)
+    if len(decode_rows):
+        tokens_T = torch.cat((tokens_T, rows.last_tokens[owners_T[len(extend_tokens) :]]))
+    lengths = rows.lengths[batch_rows].tolist()
+    starts = np.concatenate(([0], ends)).astype(np.int32)
+    attention = AttentionBatch(
+        query_starts_R1=torch.from_numpy(starts),
+        query_lengths=query_lengths.tolist(),
+        lengths=lengths,
+        table_RL=_table(rows, batch_rows, rows_R, max(lengths)),
+        slots_T=slots_T,
+        positions_T=positions_T,
+    )
+    return Batch(tokens_T, attention, sampled, sampled_N, index_N, rows.lengths[sampled])
+
+
+def _extend(rows: Rows, extend: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Give an extend's tokens, slots, positions and owner (its row, repeated), int64, and lengthen the row."""
+    tokens = np.frombuffer(extend.tokens, np.int32).astype(np.int64)
+    slots = np.frombuffer(extend.slots, np.int32).astype(np.int64)
+    end = extend.start + len(tokens)
+    assert len(tokens) == len(slots) > 0, "a slot a token, and at least one"
+    assert rows.lengths[extend.row] == extend.start, "an extend goes on where its row ended"
+    assert end <= rows.context_length, "a row's table holds context_length slots"
+    rows.lengths[extend.row] = end
+    return tokens, slots, np.arange(extend.start, end), np.full(len(tokens), extend.row, np.int64)
+
+
+def _table(rows: Rows, batch_rows: np.ndarray, rows_R: Tensor, longest: int) -> Tensor:
+    """Give these rows' tables, as a view where they stand side by side."""
+    first, count = int(batch_rows[0]), len(batch_rows)
+    if np.array_equal(batch_rows, np.arange(first, first + count)):
+        return rows.tables[first : first + count, :longest]
+    return rows.tables[:, :longest].index_select(0, rows_R)

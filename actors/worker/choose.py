@@ -1,0 +1,115 @@
+"""How a step's rows are to be sampled: gathered once for a set of rows, and kept while the set stays the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...kernels.sampling import Draw, Sorting
+from .rows import BIAS, GRAMMAR, LOGPROB, MIN_P, MINIMUM, PENALTY, RANDOM, SORTED, Rows
+
+__all__ = ["Choice", "Chooser"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What N sampled rows need.  Lists hold indices among the N, on the host.
+
+    draw, keys: of the rows with a temperature; keys int64 on the host.  bias: rows, tokens and values, on the device.
+    top_logprobs: the widest asked for.
+    """
+
+    draw: Draw | None
+    random: np.ndarray
+    keys: np.ndarray
+    penalized: list[int]
+    bias: tuple[Tensor, Tensor, Tensor] | None
+    minimum: list[int]
+    grammar: list[int]
+    logprobs: list[int]
+    top_logprobs: int
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing but a temperature touches the logits, and only tokens are wanted."""
+        return not (self.penalized or self.bias or self.minimum or self.grammar or self.logprobs)
+
+
+class Chooser:
+    """Make the Choice of a set of rows, or find it again: batches decode many steps between changes."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._key: tuple[int, bytes] | None = None
+        self._choice: Choice | None = None
+
+    def choose(self, sampled: np.ndarray) -> Choice:
+        """Give the Choice of these rows, int64 [N]."""
+        key = (self._rows.version, sampled.tobytes())
+        if self._choice is None or key != self._key:
+            self._key, self._choice = key, self._make(sampled)
+        return self._choice
+
+    def _make(self, sampled: np.ndarray) -> Choice:
+        rows = self._rows
+        features = rows.features[sampled]
+
+        def having(bit: int) -> list[int]:
+            return np.flatnonzero(features & bit).tolist()
+
+        random = np.flatnonzero(features & RANDOM)
+        logprobs = having(LOGPROB)
+        return Choice(
+            draw=self._draw(sampled, features, random) if len(random) else None,
+            random=random,
+            keys=rows.keys[sampled[random]],
+            penalized=having(PENALTY),
+            bias=self._bias(sampled, having(BIAS)),
+            minimum=having(MINIMUM),
+            grammar=having(GRAMMAR),
+            logprobs=logprobs,
+            top_logprobs=max((rows.live(int(sampled[index])).top_logprobs for index in logprobs), default=0),
+        )
+
+    def _draw(self, sampled: np.ndarray, features: np.ndarray, random: np.ndarray) -> Draw:
+        rows = self._rows
+        drawn, bits = sampled[random], features[random]
+        at = self._index(drawn)
+        return Draw(
+            rows_M=None if len(random) == len(sampled) else self._index(random),
+            temperature_M=rows.temperature[at],
+            min_p_M=rows.min_p[at] if np.any(bits & MIN_P) else None,
+            sorting=self._sorting(drawn, bits) if np.any(bits & SORTED) else None,
+        )
+
+    def _sorting(self, drawn: np.ndarray, bits: np.ndarray) -> Sorting:
+        rows = self._rows
+        chosen = np.flatnonzero(bits & SORTED)
+        top_k = rows.top_k[drawn[chosen]]
+        return Sorting(
+            rows_S=None if len(chosen) == len(drawn) else self._index(chosen),
+            top_k_S=self._index(top_k),
+            top_p_S=rows.top_p[self._index(drawn[chosen])],
+            width=int(top_k.max()),
+        )
+
+    def _bias(self, sampled: np.ndarray, biased: list[int]) -> tuple[Tensor, Tensor, Tensor] | None:
+        if not biased:
+            return None
+        indices: list[int] = []
+        tokens: list[Tensor] = []
+        values: list[Tensor] = []
+        for index in biased:
+            extras = self._rows.live(int(sampled[index]))
+            if extras.bias_tokens is None or extras.bias_values is None:
+                continue
+            indices.extend([index] * len(extras.bias_tokens))
+            tokens.append(extras.bias_tokens)
+            values.append(extras.bias_values)
+        return self._index(np.array(indices, np.int64)), torch.cat(tokens), torch.cat(values)
+
+    def _index(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(values.astype(np.int64)).to(self._rows.device)

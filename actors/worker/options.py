@@ -1,0 +1,65 @@
+"""What a worker is told when it is made, and what it tells about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..core import Ask
+
+__all__ = ["Describe", "WorkerDescription", "WorkerOptions"]
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Say which model runs where, and how much room it gets.
+
+    folder: the model, in Hugging Face's layout.  dtype: "float32", "bfloat16" or "float16"; None is float32 on a CPU and
+    the model's own on a GPU.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is what fits
+    kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU 0.85 of what is free
+    once the model is loaded.  threads: torch's, process-wide; None leaves them alone.
+    """
+
+    folder: str
+    device: str = "cpu"
+    dtype: str | None = None
+    max_rows: int = 32
+    context_length: int | None = None
+    kv_slots: int | None = None
+    kv_bytes: int | None = None
+    load_format: str = "auto"
+    seed: int = 0
+    threads: int | None = None
+
+    def verify(self) -> None:
+        """Raise ValueError naming the first field that is out of range."""
+        for field in ("max_rows", "context_length", "kv_slots", "kv_bytes", "threads"):
+            value: Any = getattr(self, field)
+            if value is not None and value < 1:
+                raise ValueError(f"{field} is {value}; it must be at least 1")
+        if self.dtype not in (None, "float32", "bfloat16", "float16"):
+            raise ValueError(f"dtype is {self.dtype!r}; it must be 'float32', 'bfloat16', 'float16' or None")
+        if self.load_format not in ("auto", "dummy"):
+            raise ValueError(f"load_format is {self.load_format!r}; it must be 'auto' or 'dummy'")
+
+
+class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What the other actors must know of a started worker.
+
+    context_length: the longest sequence a row can have.  kv_bytes: memory taken.  load_s: seconds.
+    """
+
+    architecture: str
+    max_rows: int
+    context_length: int
+    kv_slots: int
+    vocabulary: int
+    eos_ids: tuple[int, ...]
+    device: str
+    dtype: str
+    kv_bytes: int
+    load_s: float
+
+
+class Describe(Ask[WorkerDescription], frozen=True):
+    """Tell what runs here and how much room it has."""

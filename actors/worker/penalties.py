@@ -1,0 +1,71 @@
+"""Which tokens the rows with penalties have had: kept only for those rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...kernels.sampling import count, penalize
+from ..sampling import SamplingParams
+
+__all__ = ["Penalties"]
+
+
+class Penalties:
+    """Count tokens on the device, a line of the vocabulary's width for each row that needs one.
+
+    Lines are given and taken back; there are as many as rows ever needed one at once, rounded up to a power of two.
+    """
+
+    def __init__(self, vocabulary: int, device: torch.device) -> None:
+        self._vocabulary = vocabulary
+        self._device = device
+        self._lines: dict[int, int] = {}
+        self._free: list[int] = []
+        self._counts = torch.zeros((0, vocabulary), dtype=torch.int32, device=device)
+        self._seen = torch.zeros((0, vocabulary), dtype=torch.bool, device=device)
+        self._strengths = torch.zeros((0, 3), dtype=torch.float32, device=device)
+
+    def begin(self, row: int, sampling: SamplingParams, output: np.ndarray, context: np.ndarray) -> None:
+        """Give a row its line and put the tokens it has had on it; ids outside the vocabulary do not count."""
+        line = self._lines[row] = self._take()
+        strengths = (sampling.frequency_penalty, sampling.presence_penalty, sampling.repetition_penalty)
+        self._strengths[line] = torch.tensor(strengths, dtype=torch.float32, device=self._device)
+        self._counts[line] = self._bincount(output)
+        self._seen[line] = self._bincount(context) > 0
+        self._seen[line] |= self._counts[line] > 0
+
+    def retire(self, row: int) -> None:
+        self._free.append(self._lines.pop(row))
+
+    def apply(self, logits_NV: Tensor, indices: list[int], rows: list[int]) -> None:
+        """Penalize logits[indices[i]] with what rows[i] has had, in place."""
+        lines = self._index([self._lines[row] for row in rows])
+        at = self._index(indices)
+        frequency, presence, repetition = self._strengths[lines].unbind(1)
+        penalized = penalize(logits_NV[at], self._counts[lines], self._seen[lines], frequency, presence, repetition)
+        logits_NV.index_copy_(0, at, penalized)
+
+    def count(self, rows: list[int], tokens_B: Tensor) -> None:
+        """Put one new token of each row on its line."""
+        lines = self._index([self._lines[row] for row in rows])
+        count(self._counts, lines, tokens_B)
+        self._seen[lines, tokens_B] = True
+
+    def _bincount(self, tokens: np.ndarray) -> Tensor:
+        inside = tokens[tokens < self._vocabulary]
+        return torch.from_numpy(np.bincount(inside, minlength=self._vocabulary).astype(np.int32)).to(self._device)
+
+    def _index(self, values: list[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=self._device)
+
+    def _take(self) -> int:
+        if not self._free:
+            old = len(self._counts)
+            more = max(old, 1)
+            self._counts = torch.cat([self._counts, self._counts.new_zeros((more, self._vocabulary))])
+            self._seen = torch.cat([self._seen, self._seen.new_zeros((more, self._vocabulary))])
+            self._strengths = torch.cat([self._strengths, self._strengths.new_zeros((more, 3))])
+            self._free.extend(range(old + more - 1, old - 1, -1))
+        return self._free.pop()

@@ -1,0 +1,158 @@
+"""What the worker keeps of each running row, so that a decode step brings only row indices and slots.
+
+On the host: lengths, counts and which features a row uses; the host knows them without asking the device.  On the
+device: slot tables, last tokens and sampling parameters, one tensor each, indexed by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...kernels.random import key_of
+from ..messages import Begin
+from ..sampling import SamplingParams
+from .penalties import Penalties
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+__all__ = ["BIAS", "GRAMMAR", "LOGPROB", "MINIMUM", "MIN_P", "PENALTY", "RANDOM", "SORTED", "Extras", "Rows"]
+
+# What a row's sampling needs; bits of Rows.features.
+RANDOM, SORTED, MIN_P, PENALTY, BIAS, MINIMUM, GRAMMAR, LOGPROB = (1 << bit for bit in range(8))
+
+# As SGLang: below this, dividing by the temperature would only lose the order of the logits.
+_GREEDY_BELOW = 1e-6
+
+
+@dataclass(slots=True)
+class Extras:
+    """What only some rows have.
+
+    banned: int64 ids kept out until `minimum` tokens are there.  bias: int64 ids and float32 values.  failure: why the
+    row cannot be sampled any more.
+    """
+
+    request: int
+    top_logprobs: int = 0
+    minimum: int = 0
+    banned: Tensor | None = None
+    bias_tokens: Tensor | None = None
+    bias_values: Tensor | None = None
+    matcher: LLMatcher | None = None
+    failure: str = ""
+
+
+@dataclass(slots=True)
+class Rows:
+    """All rows' state.
+
+    lengths, generated: int32 [rows], tokens in the KV pool and tokens sampled.  version: changes whenever a row begins
+    or ends, so that what was gathered for a set of rows is known to be old.
+    """
+
+    max_rows: int
+    context_length: int
+    vocabulary: int
+    device: torch.device
+    version: int = 0
+    extras: list[Extras | None] = field(init=False)
+    features: np.ndarray = field(init=False)
+    lengths: np.ndarray = field(init=False)
+    generated: np.ndarray = field(init=False)
+    keys: np.ndarray = field(init=False)
+    top_k: np.ndarray = field(init=False)
+    tables: Tensor = field(init=False)
+    last_tokens: Tensor = field(init=False)
+    temperature: Tensor = field(init=False)
+    top_p: Tensor = field(init=False)
+    min_p: Tensor = field(init=False)
+    penalties: Penalties = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows, device = self.max_rows, self.device
+        self.extras = [None] * rows
+        self.features = np.zeros(rows, np.int64)
+        self.lengths = np.zeros(rows, np.int64)
+        self.generated = np.zeros(rows, np.int64)
+        self.keys = np.zeros(rows, np.int64)
+        self.top_k = np.zeros(rows, np.int64)
+        self.tables = torch.zeros((rows, self.context_length), dtype=torch.int32, device=device)
+        self.last_tokens = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.temperature = torch.ones(rows, dtype=torch.float32, device=device)
+        self.top_p = torch.ones(rows, dtype=torch.float64, device=device)
+        self.min_p = torch.zeros(rows, dtype=torch.float32, device=device)
+        self.penalties = Penalties(self.vocabulary, device)
+
+    def live(self, row: int) -> Extras:
+        extras = self.extras[row]
+        assert extras is not None, f"row {row} has not begun"
+        return extras
+
+    def begin(self, row: int, begin: Begin, prefix_slots: np.ndarray) -> Extras:
+        """Set a row up; its matcher is the caller's to give."""
+        assert self.extras[row] is None, f"row {row} is in use"
+        sampling = begin.sampling
+        extras = self.extras[row] = Extras(begin.request, sampling.top_logprobs_num)
+        output = np.frombuffer(begin.output, np.int32)
+        self.version += 1
+        self.lengths[row] = len(prefix_slots)
+        self.generated[row] = len(output)
+        self.keys[row] = key_of(begin.seed)
+        self.features[row] = self._begin_sampling(row, sampling) | self._begin_extras(extras, begin)
+        if self.features[row] & PENALTY:
+            self.penalties.begin(row, sampling, output, np.frombuffer(begin.context, np.int32))
+        if len(prefix_slots):
+            self.tables[row, : len(prefix_slots)] = self._tensor(prefix_slots)
+        return extras
+
+    def _begin_sampling(self, row: int, sampling: SamplingParams) -> int:
+        features = LOGPROB if sampling.return_logprob or sampling.top_logprobs_num else 0
+        if sampling.frequency_penalty or sampling.presence_penalty or sampling.repetition_penalty != 1.0:
+            features |= PENALTY
+        if sampling.temperature < _GREEDY_BELOW or sampling.top_k == 1:
+            return features
+        self.temperature[row] = sampling.temperature
+        self.top_p[row] = sampling.top_p
+        self.min_p[row] = sampling.min_p
+        self.top_k[row] = self.vocabulary if sampling.top_k < 1 else min(sampling.top_k, self.vocabulary)
+        if self.top_k[row] < self.vocabulary or sampling.top_p < 1.0:
+            features |= SORTED
+        return features | RANDOM | (MIN_P if sampling.min_p > 0.0 else 0)
+
+    def _begin_extras(self, extras: Extras, begin: Begin) -> int:
+        features, sampling = 0, begin.sampling
+        if sampling.min_new_tokens > 0:
+            eos = np.frombuffer(begin.eos, np.int32)
+            banned = np.union1d(eos, np.asarray(sampling.stop_token_ids, np.int32))
+            extras.minimum = sampling.min_new_tokens
+            extras.banned = self._tensor(banned[banned < self.vocabulary].astype(np.int64))
+            features |= MINIMUM
+        if sampling.logit_bias:
+            extras.bias_tokens = self._tensor(np.fromiter(sampling.logit_bias.keys(), np.int64))
+            extras.bias_values = self._tensor(np.fromiter(sampling.logit_bias.values(), np.float32))
+            features |= BIAS
+        return features | (GRAMMAR if sampling.regex is not None else 0)
+
+    def retire(self, row: int) -> None:
+        """Forget a row; one that never began is no error, as a scheduler may retire before its step ran."""
+        if self.extras[row] is None:
+            return
+        if self.features[row] & PENALTY:
+            self.penalties.retire(row)
+        self.extras[row] = None
+        self.features[row] = 0
+        self.lengths[row] = 0
+        self.version += 1
+
+    def clear(self) -> None:
+        for row in range(self.max_rows):
+            self.retire(row)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array.copy()).to(self.device)

@@ -1,0 +1,282 @@
+"""Run one Step: forward pass, masks, sampling, result; the model's thread calls it and nobody else.
+
+The three parts are apart so that a device can be kept busy: `forward` only launches work, masks are filled on the host
+meanwhile, `sample` launches the rest, and `collect` is the one place that waits for the device.  Masks of a step need
+the tokens of the step before, so `collect` of that one comes before `forward` of this one if a grammar runs.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...kernels.attention.interface import Attention
+from ...kernels.kv_pool import KVPool
+from ...kernels.masks import apply_bitmask, ban
+from ...kernels.random import uniform
+from ...kernels.sampling import add_bias, log_probabilities, sample, top
+from ...models.model import Model
+from ..errors import InvalidRequest
+from ..grammar import GrammarCache
+from ..messages import Begin, Extend, InputLogprobs, Step, StepDone
+from .batch import Batch, build_batch
+from .choose import Choice, Chooser
+from .masks import MaskFiller
+from .result import Packed, Result
+from .rows import Extras, Rows
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
+
+__all__ = ["Pass", "Runner"]
+
+
+@dataclass(slots=True)
+class Pass:
+    """A step on its way.  batch is None if the step computes nothing.
+
+    bound: the rows whose masks are being filled, in their order, with their indices among the sampled.
+    """
+
+    number: int
+    started: float
+    batch: Batch | None = None
+    choice: Choice | None = None
+    logits_NV: Tensor | None = None
+    masks: Future[Tensor] | None = None
+    bound: tuple[tuple[int, Extras, LLMatcher], ...] = ()
+    packed: Packed | None = None
+    scored: tuple[tuple[Extend, Packed], ...] = ()
+    forward_s: float = 0.0
+
+
+class Runner:
+    """Own the rows' state and run steps over a model and its KV pool."""
+
+    def __init__(
+        self, model: Model, pool: KVPool, attention: Attention, rows: Rows, grammars: GrammarCache | None = None
+    ) -> None:
+        self.rows = rows
+        self._model = model
+        self._pool = pool
+        self._attention = attention
+        self._grammars = grammars
+        self._chooser = Chooser(rows)
+        self._filler = MaskFiller()
+        # How many logits are computed at once where a prompt's tokens are scored: 64 MiB of float32.
+        self._scored_at_once = max(1, (16 << 20) // model.config.vocabulary)
+
+    def close(self) -> None:
+        self._filler.close()
+
+    def run(self, step: Step) -> StepDone:
+        """Run a step to its end."""
+        running = self.forward(step)
+        self.sample(running)
+        return self.collect(running)
+
+    # --- forward -------------------------------------------------------------------------------------------------
+
+    def forward(self, step: Step) -> Pass:
+        """Retire and begin rows, launch the forward pass, and start to fill the masks of its rows."""
+        running = Pass(step.number, perf_counter())
+        for row in np.frombuffer(step.retired_rows, np.int32).tolist():
+            self.rows.retire(row)
+        for extend in step.extends:
+            if extend.begin is not None:
+                self._begin(extend, extend.begin)
+        batch = running.batch = build_batch(step, self.rows)
+        if batch is None:
+            return running
+        if len(batch.sampled):
+            running.choice = self._chooser.choose(batch.sampled)
+            self._start_masks(running, batch, running.choice)
+        started = perf_counter()
+        plan = self._attention.plan(batch.attention)
+        hidden_TC = self._model.forward(
+            batch.tokens_T, batch.attention.positions_T, batch.attention.slots_T, self._pool, self._attention, plan
+        )
+        if len(batch.sampled):
+            index_N = batch.sampled_index
+            running.logits_NV = self._model.logits(hidden_TC if index_N is None else hidden_TC[index_N])
+        if step.extends:
+            running.scored = self._score(step.extends, hidden_TC)
+        running.forward_s = perf_counter() - started
+        return running
+
+    def _begin(self, extend: Extend, begin: Begin) -> None:
+        extras = self.rows.begin(extend.row, begin, np.frombuffer(extend.prefix_slots, np.int32))
+        if begin.sampling.regex is None:
+            return
+        if self._grammars is None:
+            extras.failure = "regex: this worker was started without grammars"
+            return
+        try:
+            extras.matcher = self._grammars.matcher(begin.sampling.regex)
+        except InvalidRequest as error:
+            extras.failure = str(error)
+            return
+        if not extras.matcher.consume_tokens(np.frombuffer(begin.output, np.int32).tolist()):
+            extras.failure = "regex: the tokens generated so far do not match it"
+
+    def _start_masks(self, running: Pass, batch: Batch, choice: Choice) -> None:
+        rows = [(index, self.rows.live(batch.sampled_list[index])) for index in choice.grammar]
+        running.bound = tuple(
+            (index, extras, extras.matcher)
+            for index, extras in rows
+            if extras.matcher is not None and not extras.failure
+        )
+        if running.bound and self._grammars is not None:
+            running.masks = self._filler.start([matcher for *_, matcher in running.bound], self._grammars.mask_words)
+
+    def _score(self, extends: tuple[Extend, ...], hidden_TC: Tensor) -> tuple[tuple[Extend, Packed], ...]:
+        """Compute log-probabilities of the extends' targets."""
+        scored: list[tuple[Extend, Packed]] = []
+        offset = 0
+        for extend in extends:
+            targets = np.frombuffer(extend.targets, np.int32)
+            if len(targets):
+                first = offset + extend.targets_start - extend.start
+                width = self.rows.live(extend.row).top_logprobs
+                scored.append((extend, self._score_one(hidden_TC[first : first + len(targets)], targets, width)))
+            offset += len(extend.tokens) // 4
+        return tuple(scored)
+
+    def _score_one(self, hidden_MC: Tensor, targets: np.ndarray, width: int) -> Packed:
+        targets_M = torch.from_numpy(targets.astype(np.int64)).to(hidden_MC.device)
+        parts: list[tuple[Tensor, ...]] = []
+        for hidden_BC, targets_B in zip(
+            hidden_MC.split(self._scored_at_once), targets_M.split(self._scored_at_once), strict=True
+        ):
+            logprobs_BV, chosen_B = log_probabilities(self._model.logits(hidden_BC), targets_B)
+            parts.append((chosen_B, *top(logprobs_BV, width)) if width else (chosen_B,))
+        columns = [torch.cat(column) for column in zip(*parts, strict=True)]
+        return Packed(targets_M, *columns)
+
+    # --- sampling ------------------------------------------------------------------------------------------------
+
+    def sample(self, running: Pass) -> None:
+        """Launch the sampling of a pass, and leave its tokens on the device for the next one."""
+        batch, choice, logits_NV = running.batch, running.choice, running.logits_NV
+        if batch is None or choice is None or logits_NV is None:
+            return
+        raw_LV = logits_NV[choice.logprobs] if choice.logprobs else None
+        if not choice.plain:
+            self._adjust(logits_NV, running, batch, choice)
+        draw, uniform_M = choice.draw, None
+        if draw is not None:
+            uniform_M = torch.from_numpy(uniform(choice.keys, batch.positions[choice.random]))
+            uniform_M = uniform_M.to(self.rows.device, non_blocking=True)
+        tokens_N, best_N = sample(logits_NV, draw, uniform_M)
+        self.rows.last_tokens.index_copy_(0, batch.sampled_on_device, tokens_N)
+        self.rows.generated[batch.sampled] += 1
+        if choice.penalized:
+            self.rows.penalties.count([batch.sampled_list[i] for i in choice.penalized], tokens_N[choice.penalized])
+        running.packed = _pack(tokens_N, best_N, raw_LV, choice)
+        running.logits_NV = None
+
+    def _adjust(self, logits_NV: Tensor, running: Pass, batch: Batch, choice: Choice) -> None:
+        """Apply penalties, masks and bias, in place."""
+        sampled = batch.sampled_list
+        if choice.penalized:
+            self.rows.penalties.apply(logits_NV, choice.penalized, [sampled[i] for i in choice.penalized])
+        complete = self._apply_masks(logits_NV, running)
+        if choice.minimum:
+            self._ban_endings(logits_NV, sampled, [index for index in choice.minimum if index not in complete])
+        if choice.bias is not None:
+            add_bias(logits_NV, *choice.bias)
+
+    def _apply_masks(self, logits_NV: Tensor, running: Pass) -> set[int]:
+        """Apply the grammars' masks; give the rows whose text is complete and can only end."""
+        if running.masks is None:
+            return set()
+        masks_NW = running.masks.result().to(logits_NV.device, non_blocking=True)
+        complete: set[int] = set()
+        for index, extras, matcher in running.bound:
+            if matcher.is_error():
+                extras.failure = f"regex: {_first_line(matcher.get_error())}"
+            elif matcher.is_stopped():
+                complete.add(index)
+        indices = [index for index, *_ in running.bound]
+        if len(indices) == len(logits_NV):
+            apply_bitmask(logits_NV, masks_NW)
+            return complete
+        masked_NV = logits_NV[indices]
+        apply_bitmask(masked_NV, masks_NW)
+        logits_NV[indices] = masked_NV
+        return complete
+
+    def _ban_endings(self, logits_NV: Tensor, sampled: list[int], minimum: list[int]) -> None:
+        """Keep ending tokens out of the rows that are not yet long enough."""
+        indices: list[int] = []
+        tokens: list[Tensor] = []
+        for index in minimum:
+            extras = self.rows.live(sampled[index])
+            if extras.banned is not None and self.rows.generated[sampled[index]] < extras.minimum:
+                indices.extend([index] * len(extras.banned))
+                tokens.append(extras.banned)
+        if indices:
+            ban(logits_NV, torch.tensor(indices, device=logits_NV.device), torch.cat(tokens))
+
+    # --- result --------------------------------------------------------------------------------------------------
+
+    def collect(self, running: Pass) -> StepDone:
+        """Wait for a pass's tokens, let the grammars take theirs, and tell the result."""
+        result = Result()
+        if running.packed is not None and running.batch is not None and running.choice is not None:
+            result = Result.read(running.packed, running.choice)
+            self._settle(result, running.batch, running.choice)
+        return StepDone(
+            number=running.number,
+            rows=b"" if running.batch is None else running.batch.sampled.astype(np.int32).tobytes(),
+            tokens=result.tokens.tobytes(),
+            logprobs=result.logprobs.tobytes(),
+            top_tokens=result.top_tokens.tobytes(),
+            top_logprobs=result.top_logprobs.tobytes(),
+            input_logprobs=tuple(_input_logprobs(extend, packed) for extend, packed in running.scored),
+            failures=tuple(result.failures),
+            forward_s=running.forward_s,
+            busy_s=perf_counter() - running.started,
+        )
+
+    def _settle(self, result: Result, batch: Batch, choice: Choice) -> None:
+        for index in np.flatnonzero(result.tokens < 0).tolist():
+            result.fail(index, batch.sampled_list[index], result.reason(index))
+        for index in choice.grammar:
+            row = batch.sampled_list[index]
+            extras = self.rows.live(row)
+            token = int(result.tokens[index])
+            if token >= 0 and not extras.failure and extras.matcher is not None:
+                if extras.matcher.consume_token(token):
+                    continue
+                extras.failure = f"regex: {_first_line(extras.matcher.get_error())}"
+            if extras.failure:
+                result.fail(index, row, extras.failure)
+
+
+def _pack(tokens_N: Tensor, best_N: Tensor, raw_LV: Tensor | None, choice: Choice) -> Packed:
+    # A token of -1 says that the logits were no numbers, one of -2 that none was left to choose from.
+    codes_N = torch.where(best_N.isfinite(), tokens_N, torch.where(best_N == -torch.inf, -2, -1))
+    if raw_LV is None:
+        return Packed(codes_N)
+    logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[choice.logprobs])
+    if not choice.top_logprobs:
+        return Packed(codes_N, chosen_L)
+    return Packed(codes_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))
+
+
+def _input_logprobs(extend: Extend, packed: Packed) -> InputLogprobs:
+    _, logprobs, top_tokens, top_logprobs = packed.read()
+    return InputLogprobs(
+        extend.row, extend.targets_start, logprobs.tobytes(), top_tokens.tobytes(), top_logprobs.tobytes()
+    )
+
+
+def _first_line(error: str) -> str:
+    return error.split("\n", 1)[0][:300]
