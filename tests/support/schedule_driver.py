@@ -181,8 +181,13 @@ class ScheduleDriver:
         assert self.state.rows.free == self.state.rows.max_rows
 
 
-def simulate(seed: int, *, requests: int = 60, check: bool = True, **options: object) -> ScheduleDriver:
-    """Run one random life: prompts that share prefixes, aborts, stops, failures, small pools, uneven workers."""
+def simulate(
+    seed: int, *, requests: int = 60, check: bool = True, share: float | None = None, **options: object
+) -> ScheduleDriver:
+    """Run one random life: prompts that share prefixes, aborts, stops, failures, small pools, uneven workers.
+
+    share: what part of max_new_tokens requests are believed to write, whatever they do; None lets it be learnt.
+    """
     rng = random.Random(seed)
     chosen: dict[str, object] = {
         "slots": rng.choice([48, 64, 100, 200, 400]),
@@ -203,6 +208,11 @@ def simulate(seed: int, *, requests: int = 60, check: bool = True, **options: ob
         failing=lambda number, position: "a NaN" if (number, position) in failures else None,
         check=check,
     )
+    if share is not None:
+        estimate = driver.state.estimate
+        estimate.share = share
+        estimate.finished = lambda *_: None  # type: ignore[method-assign]
+        estimate.retracted = lambda: None  # type: ignore[method-assign]
     slots = driver.state.memory.total
     stems = [[rng.randrange(8) for _ in range(rng.randint(1, slots // 4))] for _ in range(4)]
     for number in range(requests):

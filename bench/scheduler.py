@@ -1,0 +1,208 @@
+"""Measure what one step costs the scheduler, alone, against a worker that answers at once.
+
+The real actor runs in a real supervisor; the worker is a ref that answers each Step with random tokens, so the time
+of a step is the scheduler's own plus two messages.  Figures: microseconds a step, the median of several rounds.
+
+    python bench/scheduler.py [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import statistics
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from callboard.actors.core import Supervisor
+from callboard.actors.messages import Generate, SchedulerStatistics, Step, StepDone
+from callboard.actors.sampling import SamplingParams
+from callboard.actors.scheduler import Scheduler, SchedulerOptions
+
+RESULTS = Path(__file__).parent / "results"
+TARGETS = {1: 150.0, 256: 400.0}
+
+
+class NullWorker:
+    """A ref to a worker that takes no time: it answers as it is told."""
+
+    name = "worker"
+
+    def __init__(self) -> None:
+        self.scheduler: Any = None
+        self.held: list[Step] = []
+        self.hold = True  # answer nothing while requests are being posted
+        self.steps = 0
+        self.decodes = 0
+        self.marks: list[float] = []
+        self.until = 1 << 60
+        self.reached = asyncio.Event()
+
+    def post(self, message: Any) -> None:
+        if isinstance(message, Step):
+            self.answer(message)
+
+    async def tell(self, message: Any) -> None:
+        self.post(message)
+
+    def answer(self, step: Step) -> None:
+        if self.hold:
+            self.held.append(step)
+            return
+        begun = np.array([extend.row for extend in step.extends if extend.sample], np.int32)
+        rows = np.concatenate((begun, np.frombuffer(step.decode_rows, np.int32)))
+        self.steps += 1
+        self.decodes += len(rows)
+        self.marks.append(time.perf_counter())
+        if self.steps >= self.until:
+            self.reached.set()
+        tokens = np.full(len(rows), 7, np.int32)
+        self.scheduler.post(StepDone(step.number, rows.tobytes(), tokens.tobytes()))
+
+    def release(self) -> None:
+        self.hold = False
+        held, self.held = self.held, []
+        for step in held:
+            self.answer(step)
+
+
+class Sink:
+    """A ref to a detokenizer that reads nothing."""
+
+    name = "detokenizer"
+
+    def post(self, message: Any) -> None:
+        pass
+
+    async def tell(self, message: Any) -> None:
+        pass
+
+
+def _prompt(rng: np.random.Generator, length: int) -> bytes:
+    return rng.integers(0, 4000, length, dtype=np.int32).tobytes()
+
+
+async def measure(
+    *, rows: int, waiting: int = 0, tree: int = 0, policy: str = "longest-prefix", steps: int = 400, churn: bool = False
+) -> dict[str, float]:
+    """Run `rows` requests with `waiting` behind them and `tree` tokens in the cache; time the steps in the middle.
+
+    churn: requests of 32 tokens each end and begin all the time, so that every step admits; else all only decode.
+    """
+    rng = np.random.default_rng(1)
+    worker = NullWorker()
+    length = 32 if churn else steps * 3
+    options = SchedulerOptions(
+        slots=rows * (length + 128) + tree + 4096, rows=rows, chunk_tokens=max(8192, rows * 64), policy=policy
+    )
+    async with Supervisor("bench") as root:
+        actor: list[Scheduler] = []
+
+        def make() -> Scheduler:
+            actor.append(Scheduler(options, worker, Sink(), None))  # type: ignore[arg-type]
+            return actor[0]
+
+        ref = await root.spawn(make, name="scheduler", mailbox=100_000)
+        worker.scheduler = ref
+        memory = actor[0].state.memory
+        while memory.tree.tokens < tree:  # prompts of 64 tokens that share 16 with others
+            stem = _prompt(np.random.default_rng(int(rng.integers(0, 1 + tree // 256))), 16)
+            prompt = stem + _prompt(rng, 48)
+            known = memory.tree.known(prompt)
+            memory.give(memory.tree.insert(prompt, memory.take(64))[1]) if known < 64 else None
+        sampling = SamplingParams(max_new_tokens=length, seed=1, ignore_eos=True)
+        for number in range(rows + waiting):
+            ref.post(Generate(number, _prompt(rng, 32), sampling))
+        await asyncio.sleep(0)
+        while ref.statistics().queued:
+            await asyncio.sleep(0)
+        told = rows + waiting
+        start = 100
+        worker.until = start + steps
+        worker.release()
+        while churn and worker.steps < start + steps:  # as many come as go
+            for _ in range(rows + waiting - len(actor[0].state.live)):
+                ref.post(Generate(told, _prompt(rng, 32), sampling))
+                told += 1
+            await asyncio.sleep(0)
+        await worker.reached.wait()
+        host = await ref.ask(SchedulerStatistics())
+        marks = np.diff(np.array(worker.marks[start : start + steps])) * 1e6
+        running = host["running"]
+        worker.hold = True
+    return {
+        "step_us": float(np.mean(marks)),
+        "p99_us": float(np.percentile(marks, 99)),
+        "host_us": host["host_seconds_a_step"] * 1e6,
+        "running": float(running),
+    }
+
+
+def best(rounds: int, **case: Any) -> dict[str, float]:
+    """Take the median of several rounds, each in a loop of its own."""
+    found = [asyncio.run(measure(**case)) for _ in range(rounds)]
+    return {key: statistics.median(item[key] for item in found) for key in found[0]}
+
+
+def cases(quick: bool) -> list[tuple[str, dict[str, Any]]]:
+    """Name what is varied: rows, queue length, tree size, churn."""
+    rows = [1, 256] if quick else [1, 4, 16, 64, 128, 256, 512]
+    found: list[tuple[str, dict[str, Any]]] = [("rows", {"rows": count}) for count in rows]
+    found += [("waiting", {"rows": 64, "waiting": count}) for count in ([4000] if quick else [0, 100, 1000, 4000])]
+    found += [("tree", {"rows": 64, "tree": count}) for count in ([100_000] if quick else [0, 10_000, 100_000, 1_000_000])]
+    for policy in ("first-come", "longest-prefix"):
+        queues = [4000] if quick else [0, 1000, 4000]
+        found += [
+            (f"churn {policy}", {"rows": 64, "waiting": count, "tree": 50_000, "churn": True, "policy": policy})
+            for count in queues
+        ]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    table = Table(title="the scheduler alone, microseconds a step")
+    for name in ("varied", "rows", "waiting", "tree tokens", "step", "p99", "own time", "target"):
+        table.add_column(name, justify="left" if name == "varied" else "right")
+    results = []
+    for name, case in cases(arguments.quick):
+        figures = best(arguments.rounds, **case)
+        target = TARGETS.get(case["rows"]) if name == "rows" else None
+        results.append({"varied": name, **case, **figures, "target_us": target})
+        table.add_row(
+            name,
+            str(case["rows"]),
+            str(case.get("waiting", 0)),
+            str(case.get("tree", 0)),
+            f"{figures['step_us']:.0f}",
+            f"{figures['p99_us']:.0f}",
+            f"{figures['host_us']:.0f}",
+            f"{target:.0f}" if target else "",
+        )
+    Console(width=100).print(table)
+    RESULTS.mkdir(exist_ok=True)
+    record = {
+        "bench": "scheduler",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "cpu": platform.processor() or platform.machine(),
+        "rounds": arguments.rounds,
+        "results": results,
+    }
+    (RESULTS / "scheduler.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
