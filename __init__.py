@@ -1,1 +1,92 @@
-"""A language for programs that call language models, and the actor runtime that serves them."""
+"""A language for programs that call language models, and the actor runtime that serves them.
+
+    import callboard as cb
+
+    @cb.function
+    def qa(s, question):
+        s += cb.user(question)
+        s += cb.assistant(cb.gen("answer", max_tokens=64))
+
+    print(qa.run(question="What is the capital of France?")["answer"])
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .actors.backend import Backend
+    from .actors.engine import Engine
+    from .actors.errors import Aborted, BackendUnset, GenerationFailed, InvalidRequest, Overloaded
+    from .actors.sampling import SamplingParams
+    from .lang import (
+        NullBackend,
+        Program,
+        ProgramState,
+        assistant,
+        assistant_begin,
+        assistant_end,
+        function,
+        gen,
+        select,
+        set_default_backend,
+        system,
+        system_begin,
+        system_end,
+        token_length_normalized,
+        user,
+        user_begin,
+        user_end,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted",
+    "Backend",
+    "BackendUnset",
+    "Engine",
+    "GenerationFailed",
+    "InvalidRequest",
+    "NullBackend",
+    "Overloaded",
+    "Program",
+    "ProgramState",
+    "SamplingParams",
+    "__version__",
+    "assistant",
+    "assistant_begin",
+    "assistant_end",
+    "function",
+    "gen",
+    "select",
+    "set_default_backend",
+    "system",
+    "system_begin",
+    "system_end",
+    "token_length_normalized",
+    "user",
+    "user_begin",
+    "user_end",
+]
+
+_ROOMS = {
+    "Backend": ".actors.backend",
+    "Engine": ".actors.engine",
+    "SamplingParams": ".actors.sampling",
+    **dict.fromkeys(("Aborted", "BackendUnset", "GenerationFailed", "InvalidRequest", "Overloaded"), ".actors.errors"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used: importing the package costs nothing, and no torch."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_ROOMS.get(name, ".lang"), __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

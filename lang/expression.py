@@ -1,0 +1,77 @@
+"""What a program can say: constant text, generations, choices, roles and scopes, joined by `+`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..actors.errors import InvalidRequest
+
+__all__ = ["Expression", "Gen", "RoleBegin", "RoleEnd", "ScopeBegin", "ScopeEnd", "Select", "Sequence", "flatten"]
+
+
+class Expression(msgspec.Struct, frozen=True):
+    """Something that can be appended to a program's state. Constant text is simply a `str`."""
+
+    def __add__(self, other: Expression | str) -> Sequence:
+        return Sequence(flatten(self) + flatten(other))
+
+    def __radd__(self, other: Expression | str) -> Sequence:
+        return Sequence(flatten(other) + flatten(self))
+
+
+class Gen(Expression, frozen=True):
+    """Generate text. options: what the call to `gen` asked for, as fields of SamplingParams."""
+
+    name: str | None
+    options: dict[str, Any]
+
+
+class Select(Expression, frozen=True):
+    """Choose the most likely of several texts."""
+
+    name: str | None
+    choices: tuple[str, ...]
+
+
+class RoleBegin(Expression, frozen=True):
+    """Begin a chat message."""
+
+    role: str
+
+
+class RoleEnd(Expression, frozen=True):
+    """End the chat message that is open."""
+
+    role: str
+
+
+class ScopeBegin(Expression, frozen=True):
+    """From here on, what is said belongs to a variable."""
+
+    name: str
+
+
+class ScopeEnd(Expression, frozen=True):
+    """Close the scope of a variable."""
+
+    name: str
+
+
+class Sequence(Expression, frozen=True):
+    """Several expressions, one behind the other; flat, it holds no other Sequence."""
+
+    items: tuple[Expression | str, ...]
+
+
+def flatten(expression: Expression | str) -> tuple[Expression | str, ...]:
+    """Give the items of an expression; InvalidRequest if it is neither an expression nor text."""
+    if isinstance(expression, Sequence):
+        return expression.items
+    if isinstance(expression, (str, Expression)):
+        return (expression,)
+    raise InvalidRequest(
+        "expression",
+        f"a program can say text, gen, select and roles, not {type(expression).__name__}; got {expression!r:.80}",
+    )

@@ -1,0 +1,92 @@
+"""`gen` and `select`: what a program leaves to the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ..actors.errors import InvalidRequest
+from ..actors.sampling import SamplingLimits
+from .choices import token_length_normalized
+from .expression import Gen, Select
+from .sampling_arguments import gen_options
+
+__all__ = ["gen", "select"]
+
+
+def gen(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    min_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Iterable[str] | None = None,
+    stop_token_ids: Iterable[int] | None = None,
+    stop_regex: str | Iterable[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+    dtype: type | str | None = None,
+    choices: Iterable[str] | None = None,
+    choices_method: Callable[..., Any] | str | None = None,
+    regex: str | None = None,
+    json_schema: str | Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = None,
+    repetition_penalty: float | None = None,
+    logit_bias: Mapping[int, float] | None = None,
+) -> Gen | Select:
+    """Generate text and keep it under `name`; what is None here is the run's default.
+
+    With `choices` it chooses instead, as `select` does.  Raises InvalidRequest, naming the argument.
+    """
+    if choices is not None:
+        if regex is not None:
+            raise InvalidRequest("regex", "a choice among texts takes no regex; give one of the two")
+        return select(name, choices, temperature or 0.0, choices_method)
+    if choices_method is not None:
+        raise InvalidRequest("choices_method", "it says how to choose among `choices`, and there are none")
+    arguments = {
+        "max_tokens": max_tokens, "min_tokens": min_tokens, "n": n, "stop": stop, "stop_token_ids": stop_token_ids,
+        "stop_regex": stop_regex, "temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p,
+        "frequency_penalty": frequency_penalty, "presence_penalty": presence_penalty, "ignore_eos": ignore_eos,
+        "return_logprob": return_logprob, "logprob_start_len": logprob_start_len,
+        "top_logprobs_num": top_logprobs_num, "return_text_in_logprobs": return_text_in_logprobs, "dtype": dtype,
+        "regex": regex, "json_schema": json_schema, "seed": seed, "repetition_penalty": repetition_penalty,
+        "logit_bias": logit_bias,
+    }  # fmt: skip
+    return Gen(_name(name), gen_options({key: value for key, value in arguments.items() if value is not None}))
+
+
+def select(
+    name: str | None = None,
+    choices: Iterable[str] | None = None,
+    temperature: float = 0.0,
+    choices_method: Callable[..., Any] | str | None = None,
+) -> Select:
+    """Choose the text the model finds most likely here, by its mean log-probability a token; the first wins a tie."""
+    if choices is None or isinstance(choices, str):
+        raise InvalidRequest("choices", f"a list of texts is needed; got {choices!r:.80}")
+    texts = tuple(choices)
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise InvalidRequest("choices", f"at least one text is needed, and none may be empty; got {texts!r:.80}")
+    if len(texts) > (most := SamplingLimits().choices):
+        raise InvalidRequest("choices", f"{len(texts)} given, at most {most} allowed")
+    if temperature != 0:
+        raise InvalidRequest("temperature", f"{temperature!r:.80} given; a choice is not sampled, so only 0 is allowed")
+    if choices_method not in (None, token_length_normalized, token_length_normalized.__name__):
+        raise InvalidRequest("choices_method", f"{choices_method!r:.80} is unknown; there is token_length_normalized")
+    return Select(_name(name), texts)
+
+
+def _name(name: Any) -> str | None:
+    if name is not None and (not isinstance(name, str) or not name):
+        raise InvalidRequest("name", f"{name!r:.80} is not a non-empty string")
+    return name

@@ -1,0 +1,95 @@
+"""A backend without a model: to try programs, and to measure what the language itself costs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self
+
+import anyio
+
+from ..actors.backend import Backend, Prompt, Scores
+from ..actors.chat_template import ChatTemplate
+from ..actors.core import Supervisor
+from ..actors.errors import InvalidRequest
+from ..actors.messages import Delta, Finish, Score
+from ..actors.sampling import SamplingParams
+
+__all__ = ["NullBackend"]
+
+
+class NullBackend(Backend):
+    """Answer every generation with the same text, after `latency_s` seconds; the first choice is the likeliest.
+
+    text: what to say, or a function from the Prompt to it.  A character counts as a token: max_tokens cuts the text,
+    and so does a stop string.  It has no tokenizer.
+    """
+
+    def __init__(
+        self,
+        *,
+        latency_s: float = 0.0,
+        text: str | Callable[[Prompt], str] = "null",
+        chat_template: ChatTemplate | None = None,
+    ) -> None:
+        if not latency_s >= 0:
+            raise InvalidRequest("latency_s", f"{latency_s!r} is not a number of seconds, 0 or more")
+        self.latency_s = latency_s
+        self.text = text
+        self.chat_template = chat_template or ChatTemplate()
+        self.generations = 0
+        self._stack: AsyncExitStack | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._stack is not None:
+            raise RuntimeError("this backend is entered already; make another one for another block")
+        self._stack = AsyncExitStack()
+        self.programs = await self._stack.enter_async_context(Supervisor("programs"))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            await stack.__aexit__(kind, error, trace)
+
+    def verify(self, sampling: SamplingParams) -> None:
+        sampling.verify()
+
+    async def encode(self, text: str, *, beginning: bool = True) -> bytes | None:
+        return None
+
+    async def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:
+        self.generations += 1
+        if self.latency_s:
+            await anyio.sleep(self.latency_s)
+        said = self.text if isinstance(self.text, str) else self.text(prompt)
+        text, finish = _cut(said, prompt, sampling)
+        yield Delta(text=text, finish=finish)
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        if self.latency_s:
+            await anyio.sleep(self.latency_s)
+        scores = tuple(
+            Score(text=text, tokens=(0,), logprobs=(-1.0 - index,)) for index, text in enumerate(continuations)
+        )
+        return Scores(scores=scores, settled=(), prompt_tokens=len(prompt.text))
+
+
+def _cut(text: str, prompt: Prompt, sampling: SamplingParams) -> tuple[str, Finish]:
+    matched = None
+    for stop in sampling.stop:
+        if (place := text.find(stop)) >= 0:
+            text, matched = text[:place], stop
+    long = len(text) > sampling.max_new_tokens
+    if long:
+        text, matched = text[: sampling.max_new_tokens], None
+    finish = Finish(
+        reason="length" if long else "stop",
+        matched=matched,
+        prompt_tokens=len(prompt.text),
+        completion_tokens=len(text),
+    )
+    return text, finish

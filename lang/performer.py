@@ -1,0 +1,87 @@
+"""Running a program: its body, its stream, and what holds the two together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from inspect import iscoroutinefunction
+from typing import Any
+
+import anyio
+
+from ..actors.backend import Backend
+from ..actors.core import Actor, Inbox, Message, Stopped
+from ..actors.errors import Aborted
+from ..actors.sampling import SamplingParams
+from .body import perform
+from .state import ProgramState
+from .stream import Stream
+
+__all__ = ["Call", "Performer", "play"]
+
+
+class Call:
+    """One call of a program: which body, with which arguments, on which backend, with which defaults."""
+
+    __slots__ = ("arguments", "backend", "body", "defaults", "keywords", "name")
+
+    def __init__(
+        self, body: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend,
+        defaults: SamplingParams,
+    ) -> None:  # fmt: skip
+        self.body = body
+        self.name = getattr(body, "__name__", "program")
+        self.arguments = arguments
+        self.keywords = keywords
+        self.backend = backend
+        self.defaults = defaults
+
+    def open(self) -> Stream:
+        """Make the program's stream, in the loop where the backend lives."""
+        return Stream(self.name, self.backend, self.defaults)
+
+
+async def play(call: Call, stream: Stream) -> ProgramState:
+    """Run a program to its end, in the backend's loop, and give its state; raises what the body or the stream raised.
+
+    Cancelled, it leaves neither stream nor branch nor generation behind.
+    """
+    state = ProgramState(stream)
+    try:
+        await stream.start()
+        if iscoroutinefunction(call.body):
+            stream.returned = await call.body(state, *call.arguments, **call.keywords)
+        else:
+            stream.returned = await perform(call.body, state, *call.arguments, **call.keywords)
+        await stream.finish()
+        stream.check()
+    except BaseException as error:
+        reason = error if isinstance(error, Exception) else Aborted(f"{stream.name} was cancelled")
+        with anyio.CancelScope(shield=True):
+            await stream.cancel(reason)
+        raise
+    return state
+
+
+class Performer(Actor[Message]):
+    """Run a program for somebody who does not wait for it: a run with stream=True."""
+
+    def __init__(self, call: Call, stream: Stream) -> None:
+        self._call = call
+        self._stream = stream
+
+    async def run(self, inbox: Inbox[Message]) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._play, group.cancel_scope)
+            try:
+                await inbox.get()
+            except Stopped:
+                group.cancel_scope.cancel()
+
+    async def _play(self, scope: anyio.CancelScope) -> None:
+        try:
+            await play(self._call, self._stream)
+        except Exception as error:
+            if self._stream.error is not error:  # else every reader of the state gets it from there
+                raise
+        finally:
+            scope.cancel()

@@ -1,0 +1,177 @@
+"""Programs: functions that take a state, and the ways to run them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, overload
+
+from ..actors.backend import Backend
+from ..actors.errors import InvalidRequest
+from .batch import Batch, Items
+from .crossing import await_in, wait_in
+from .house import HOUSE
+from .performer import Call, Performer, play
+from .sampling_arguments import RUN_ARGUMENTS, run_defaults
+from .state import ProgramState
+from .stream import Stream
+
+__all__ = ["Program", "function"]
+
+_OWN = frozenset({"stream", "backend", "use_thread"})
+
+
+class Program:
+    """A function whose first parameter is the state it writes to; make one with `@function`.
+
+    Its body, plain or async, runs in the loop where its backend lives.  Sampling arguments given to `run` are the
+    defaults of every `gen` in it.
+    """
+
+    def __init__(self, body: Callable[..., Any], bound: Mapping[str, Any] | None = None) -> None:
+        if not callable(body):
+            raise InvalidRequest("function", f"{body!r:.80} is not a function")
+        parameters = list(inspect.signature(body).parameters.values())
+        if not parameters or parameters[0].kind not in (
+            inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):  # fmt: skip
+            raise InvalidRequest("function", "its first parameter must be the state, as in `def program(s, ...)`")
+        for parameter in parameters[1:]:
+            if parameter.name in RUN_ARGUMENTS | _OWN:
+                raise InvalidRequest("function", f"its parameter {parameter.name!r} is an argument of run; rename it")
+        self.body = body
+        self.bound = dict(bound or {})
+        self.__name__ = getattr(body, "__name__", "program")
+        self.__doc__ = body.__doc__
+        self._names = [parameter.name for parameter in parameters[1:] if parameter.kind.name != "VAR_KEYWORD"]
+        self._signature = inspect.signature(body)
+
+    # --- one -------------------------------------------------------------------------------------------------------
+
+    def run(
+        self, *arguments: Any, stream: bool = False, backend: Backend | None = None, use_thread: bool = True,
+        **keywords: Any,
+    ) -> ProgramState:  # fmt: skip
+        """Run to the end and give the state; with stream=True give it at once, to be read while the program runs.
+
+        keywords: the body's own arguments, and sampling arguments (max_new_tokens, temperature, stop, ...).
+        use_thread: accepted and without effect; there are no threads.  Raises what failed.  In async code use `arun`.
+        """
+        call = self._call(arguments, keywords, HOUSE.choose(backend))
+        loop = HOUSE.home_blocking(call.backend)
+        return wait_in(loop, lambda: _start(call) if stream else play_new(call), "await program.arun(...)")
+
+    __call__ = run
+
+    async def arun(
+        self, *arguments: Any, stream: bool = False, backend: Backend | None = None, **keywords: Any
+    ) -> ProgramState:
+        """Do what `run` does, in async code; cancelling it cancels the program."""
+        call = self._call(arguments, keywords, HOUSE.choose(backend))
+        loop = await HOUSE.home(call.backend)
+        return await await_in(loop, lambda: _start(call) if stream else play_new(call))
+
+    # --- many ------------------------------------------------------------------------------------------------------
+
+    def run_batch(
+        self,
+        batch_arguments: Iterable[Mapping[str, Any] | tuple[Any, ...] | list[Any]],
+        *,
+        backend: Backend | None = None,
+        num_threads: int | str = "auto",
+        progress_bar: bool = False,
+        generator_style: bool = False,
+        order: str = "input",
+        on_error: str = "raise",
+        **sampling: Any,
+    ) -> Any:
+        """Run once for each item, many at the same time, and give the states in the items' order.
+
+        batch_arguments: a dict of the body's arguments each, or a tuple of them in order.  num_threads: how many run
+        at once (there are no threads).  generator_style: give an iterator instead of a list, in `order` "input" or
+        "completion".  on_error: "raise" ends the batch with the first error; "return" gives failed states too, whose
+        `error()` tells.
+        """
+        batch = self.arun_batch(
+            batch_arguments, backend=backend, num_threads=num_threads, progress_bar=progress_bar, order=order,
+            on_error=on_error, **sampling,
+        )  # fmt: skip
+        return batch.iterate() if generator_style else batch.collect_blocking()
+
+    def arun_batch(
+        self,
+        batch_arguments: Iterable[Mapping[str, Any] | tuple[Any, ...] | list[Any]],
+        *,
+        backend: Backend | None = None,
+        num_threads: int | str = "auto",
+        progress_bar: bool = False,
+        generator_style: bool = False,  # noqa: ARG002  (the batch is both)
+        order: str = "input",
+        on_error: str = "raise",
+        **sampling: Any,
+    ) -> Batch:
+        """Do what `run_batch` does, in async code: `await` gives the list, `async for` the states one by one."""
+        defaults = run_defaults(sampling)
+        chosen = HOUSE.choose(backend)
+        calls = [self._item(item, chosen, defaults) for item in batch_arguments]
+        return Batch(calls, chosen, Items(num_threads, order, on_error, progress_bar))
+
+    # --- variations ------------------------------------------------------------------------------------------------
+
+    def bind(self, **arguments: Any) -> Program:
+        """Give the same program with these arguments fixed."""
+        unknown = [name for name in arguments if name not in self._signature.parameters]
+        if unknown and not any(p.kind.name == "VAR_KEYWORD" for p in self._signature.parameters.values()):
+            raise InvalidRequest(unknown[0], f"{self.__name__} has no such argument; it has {', '.join(self._names)}")
+        return Program(self.body, {**self.bound, **arguments})
+
+    def __repr__(self) -> str:
+        return f"<Program {self.__name__}{self._signature}>"
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _call(self, arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend) -> Call:
+        sampling = {name: keywords.pop(name) for name in list(keywords) if name in RUN_ARGUMENTS}
+        return self._checked(arguments, keywords, backend, run_defaults(sampling))
+
+    def _item(self, item: Any, backend: Backend, defaults: Any) -> Call:
+        if isinstance(item, Mapping):
+            return self._checked((), dict(item), backend, defaults)
+        if isinstance(item, (tuple, list)):
+            free = [name for name in self._names if name not in self.bound]
+            if len(item) > len(free):
+                raise InvalidRequest("batch_arguments", f"{len(item)} values for the arguments {', '.join(free)}")
+            return self._checked((), dict(zip(free, item, strict=False)), backend, defaults)
+        raise InvalidRequest("batch_arguments", f"an item is a dict or a tuple of arguments; got {item!r:.80}")
+
+    def _checked(self, arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend, defaults: Any) -> Call:
+        keywords = {**self.bound, **keywords}
+        try:
+            self._signature.bind(None, *arguments, **keywords)
+        except TypeError as error:
+            raise InvalidRequest("arguments", f"{self.__name__}{self._signature}: {error}") from None
+        return Call(self.body, arguments, keywords, backend, defaults)
+
+
+async def play_new(call: Call) -> ProgramState:
+    return await play(call, call.open())
+
+
+async def _start(call: Call) -> ProgramState:
+    stream: Stream = call.open()
+    performer = await call.backend.programs.spawn(
+        lambda: Performer(call, stream), name=f"{call.name} (body)", restart="temporary"
+    )
+    stream.performer = performer
+    return ProgramState(stream, inside=False)
+
+
+@overload
+def function(body: Callable[..., Any], /) -> Program: ...
+@overload
+def function(body: None = None, /, *, num_api_spec_tokens: int | None = None) -> Callable[[Callable[..., Any]], Program]: ...
+def function(body: Any = None, /, *, num_api_spec_tokens: int | None = None) -> Any:
+    """Make a program of a function, plain or async, whose first parameter is the state."""
+    if num_api_spec_tokens is not None:
+        raise InvalidRequest("num_api_spec_tokens", "speculation over an API is not supported yet; leave it out")
+    return Program if body is None else Program(body)

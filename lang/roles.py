@@ -1,0 +1,68 @@
+"""Chat messages: `system(...)`, `user(...)`, `assistant(...)`, and the same by their beginnings and ends."""
+
+from __future__ import annotations
+
+from .expression import Expression, RoleBegin, RoleEnd, Sequence, flatten
+
+__all__ = [
+    "assistant",
+    "assistant_begin",
+    "assistant_end",
+    "message",
+    "system",
+    "system_begin",
+    "system_end",
+    "user",
+    "user_begin",
+    "user_end",
+]
+
+
+def message(role: str, expression: Expression | str) -> Sequence:
+    """Say a whole message of any role the model's chat template knows."""
+    return Sequence((RoleBegin(role), *flatten(expression), RoleEnd(role)))
+
+
+def system(expression: Expression | str) -> Sequence:
+    """Say a system message."""
+    return message("system", expression)
+
+
+def user(expression: Expression | str) -> Sequence:
+    """Say a user's message."""
+    return message("user", expression)
+
+
+def assistant(expression: Expression | str) -> Sequence:
+    """Say the assistant's message; a `gen` in it is what the model says."""
+    return message("assistant", expression)
+
+
+def system_begin() -> RoleBegin:
+    """Begin a system message."""
+    return RoleBegin("system")
+
+
+def system_end() -> RoleEnd:
+    """End the system message."""
+    return RoleEnd("system")
+
+
+def user_begin() -> RoleBegin:
+    """Begin a user's message."""
+    return RoleBegin("user")
+
+
+def user_end() -> RoleEnd:
+    """End the user's message."""
+    return RoleEnd("user")
+
+
+def assistant_begin() -> RoleBegin:
+    """Begin the assistant's message."""
+    return RoleBegin("assistant")
+
+
+def assistant_end() -> RoleEnd:
+    """End the assistant's message."""
+    return RoleEnd("assistant")

@@ -1,0 +1,62 @@
+"""What a stream is told: the steps of a program, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..actors.core import Message
+from ..actors.sampling import SamplingParams
+from .expression import RoleBegin, RoleEnd
+from .variable import Variable
+
+__all__ = ["Append", "Branches", "Choose", "End", "Generate", "ScopeClose", "ScopeOpen", "Step", "ToStream"]
+
+
+class Generate(msgspec.Struct, frozen=True, array_like=True):
+    """Generate into a variable; the parameters are whole and verified."""
+
+    variable: Variable
+    sampling: SamplingParams
+
+
+class Choose(msgspec.Struct, frozen=True, array_like=True):
+    """Choose among texts into a variable."""
+
+    variable: Variable
+    choices: tuple[str, ...]
+
+
+class ScopeOpen(msgspec.Struct, frozen=True, array_like=True):
+    """From here on, what is said goes into a variable too."""
+
+    variable: Variable
+
+
+class ScopeClose(msgspec.Struct, frozen=True, array_like=True):
+    """The variable of a scope is complete."""
+
+    variable: Variable
+
+
+class Branches(msgspec.Struct, frozen=True, array_like=True):
+    """Start these streams from what has been said up to here."""
+
+    streams: tuple[Any, ...]  # of Stream, which imports this module
+
+
+Step = str | Generate | Choose | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches
+
+
+class Append(Message, frozen=True):
+    """Execute these steps behind all earlier ones."""
+
+    steps: tuple[Any, ...]  # of Step
+
+
+class End(Message, frozen=True):
+    """The program has no more to say: end once everything is executed and every branch has ended."""
+
+
+ToStream = Append | End

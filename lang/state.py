@@ -1,0 +1,273 @@
+"""What a program's body holds in its hand: append to it, and read what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from ..actors.errors import InvalidRequest, Overloaded
+from .author import Author
+from .body import current_body
+from .crossing import await_in, running_loop, wait_in
+from .expression import Expression, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, Sequence
+from .readers import TextReader
+from .roles import message
+from .stream import MAILBOX, Stream
+from .variable import Variable
+
+if TYPE_CHECKING:
+    from .fork import Copy, ForkGroup
+
+__all__ = ["ProgramState"]
+
+R = TypeVar("R")
+NOTHING = Sequence(())
+
+
+class ProgramState:
+    """The state of one program.
+
+    Inside a body, and on the branches of a fork, reading waits for what was asked for so far; on the state that a
+    run gave back, for the end of the program.  Plain bodies, threads and notebooks read with `state["name"]`,
+    `text()` and so on; async code awaits `aget("name")`, `atext()` and so on, except for what is there already.
+    Every read of something that failed raises the error it failed with.
+    """
+
+    __slots__ = ("_author", "_inside", "_stream")
+
+    def __init__(self, stream: Stream, author: Author | None = None, *, inside: bool = True) -> None:
+        self._stream = stream
+        self._author = author or Author(stream)
+        self._inside = inside
+
+    # --- saying ----------------------------------------------------------------------------------------------------
+
+    def append(self, expression: Expression | str) -> None:
+        """Append an expression, without waiting for it; `state += expression` does the same.
+
+        Raises InvalidRequest for what cannot be said, the error if the program has failed, RuntimeError if it has
+        ended, and Overloaded if thousands of appends are not executed yet and this is async code.
+        """
+        stream = self._stream
+        if stream.over or running_loop() is stream.loop:
+            self._append(expression)
+        else:  # a thread that the body started
+
+            async def append() -> None:
+                self._append(expression)
+
+            wait_in(stream.loop, append, "state += expression in the body's own loop")
+
+    def __iadd__(self, expression: Expression | str) -> Self:
+        self.append(expression)
+        return self
+
+    def _append(self, expression: Expression | str) -> None:
+        stream = self._stream
+        self._make_room()
+        stream.append(self._author.write(expression))
+
+    def _make_room(self) -> None:
+        stream = self._stream
+        if not stream.has_room:
+            body = current_body()
+            if body is None:
+                raise Overloaded(f"{stream.name}: {MAILBOX} appends are not executed yet, its bound; await s.wait()")
+            body.wait(stream.room())
+        stream.check_open()
+
+    def system(self, expression: Expression | str | None = None) -> Any:
+        """Say a system message; without an expression, a `with` block whose text is the message."""
+        return self.role("system", expression)
+
+    def user(self, expression: Expression | str | None = None) -> Any:
+        """Say a user's message; without an expression, a `with` block whose text is the message."""
+        return self.role("user", expression)
+
+    def assistant(self, expression: Expression | str | None = None) -> Any:
+        """Say the assistant's message; without an expression, a `with` block whose text is the message."""
+        return self.role("assistant", expression)
+
+    def role(self, role: str, expression: Expression | str | None = None) -> Any:
+        """Say a message of any role the chat template knows; `s += s.user(...)` says it once, as `s.user(...)` does."""
+        if expression is None:
+            return self._between(RoleBegin(role), RoleEnd(role))
+        self.append(message(role, expression))
+        return NOTHING
+
+    def var_scope(self, name: str) -> Any:
+        """Keep everything said in a `with` block as the variable `name`."""
+        return self._between(ScopeBegin(name), ScopeEnd(name))
+
+    @contextmanager
+    def _between(self, begin: Expression, end: Expression) -> Iterator[None]:
+        self.append(begin)
+        yield
+        self.append(end)
+
+    # --- branches --------------------------------------------------------------------------------------------------
+
+    def fork(self, size: int = 1, position_ids_offset: list[int] | None = None) -> ForkGroup:
+        """Go on in `size` branches from here, at the same time; as a `with` block, leaving it joins."""
+        from .fork import ForkGroup
+
+        if position_ids_offset is not None:
+            raise InvalidRequest("position_ids_offset", "it is not supported yet; leave it out")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise InvalidRequest("size", f"{size!r:.80} is not a whole number of branches, at least 1")
+        loop = self._stream.loop
+        if running_loop() is loop:
+            self._make_room()
+            return ForkGroup(self._stream, self._author, size)
+
+        async def fork() -> ForkGroup:
+            return self.fork(size)
+
+        return wait_in(loop, fork, "state.fork in the body's own loop")
+
+    def copy(self, position_ids_offset: list[int] | None = None) -> Copy:
+        """Go on in one branch, inside a `with` block; leaving it gathers its variables."""
+        from .fork import Copy
+
+        return Copy(self.fork(1, position_ids_offset))
+
+    # --- reading, waiting ------------------------------------------------------------------------------------------
+
+    def get_var(self, name: str) -> Any:
+        """Give a variable, waiting until it is there; KeyError if the program never asks for it."""
+        return self._found(name, "aget").value
+
+    __getitem__ = get_var
+
+    def get_meta_info(self, name: str) -> Any:
+        """Tell how a variable came about, waiting until it is there: a dict, or None if nothing generated it."""
+        return self._found(name, "aget_meta_info").meta_info()
+
+    def text(self) -> str:
+        """Give everything said so far, once it is executed."""
+        self.sync("await state.atext()")
+        return self._stream.transcript.text
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Give the finished chat messages, as role and content, once everything so far is executed."""
+        self.sync("await state.amessages()")
+        return [dict(message) for message in self._stream.transcript.messages]
+
+    def sync(self, instead: str = "await state.wait()") -> None:
+        """Wait until everything appended so far is executed; raises the error if something failed."""
+        if self._is_settled():
+            self._stream.check()
+        else:
+            self._wait(self.wait, instead)
+
+    def error(self) -> BaseException | None:
+        """Give the error the program failed with, or None, once everything so far is executed; raises nothing."""
+        if self._is_settled():
+            return self._stream.see_error()
+        return self._wait(self.aerror, "await state.aerror()")
+
+    def text_iter(self, var_name: str | None = None) -> Iterator[str]:
+        """Give the text, or one variable's, in chunks as it comes; a slow reader gets larger ones."""
+        reader = TextReader(self._stream, var_name, inside=self._inside)
+        while True:
+            if (item := reader.poll()) is None:
+                item = self._wait(reader.read, "async for text in state.text_async_iter(...)")
+            if not item:
+                return
+            yield item[0]
+
+    # --- reading, in async code ------------------------------------------------------------------------------------
+
+    async def aget(self, name: str) -> Any:
+        """Await a variable; KeyError if the program never asks for it."""
+        return (await self._settled(name)).value
+
+    async def aget_meta_info(self, name: str) -> Any:
+        """Await a variable, and tell how it came about."""
+        return (await self._settled(name)).meta_info()
+
+    async def atext(self) -> str:
+        """Await everything said so far."""
+        await self.wait()
+        return self._stream.transcript.text
+
+    async def amessages(self) -> list[dict[str, Any]]:
+        """Await the finished chat messages."""
+        await self.wait()
+        return [dict(message) for message in self._stream.transcript.messages]
+
+    async def wait(self) -> None:
+        """Await that everything appended so far is executed; raises the error if something failed."""
+        stream = self._stream
+        if self._is_settled():
+            stream.check()
+        else:
+            await await_in(stream.loop, stream.caught_up if self._inside else stream.concluded)
+
+    async def aerror(self) -> BaseException | None:
+        """Await everything so far, and give the error or None."""
+        stream = self._stream
+        if not self._is_settled():
+            await await_in(stream.loop, stream.quiet_caught_up if self._inside else stream.quiet_concluded)
+        return stream.see_error()
+
+    def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> TextReader[Any]:
+        """Give the text, or one variable's, in chunks as it comes; with return_meta_data, (chunk, what is known)."""
+        if return_meta_data and var_name is None:
+            raise InvalidRequest("return_meta_data", "only a variable has meta data; give var_name too")
+        return TextReader(self._stream, var_name, inside=self._inside, with_meta=return_meta_data)
+
+    # --- at once ---------------------------------------------------------------------------------------------------
+
+    def set_var(self, name: str, value: Any) -> None:
+        """Set a variable of this state."""
+        if not isinstance(name, str) or not name:
+            raise InvalidRequest("name", f"{name!r:.80} is not a non-empty string")
+        variable = Variable()
+        variable.set(value)
+        self._stream.variables[name] = variable
+
+    __setitem__ = set_var
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a variable was asked for or set so far; never waits."""
+        return name in self._stream.variables
+
+    @property
+    def ret_value(self) -> Any:
+        """What the body returned; None until it has."""
+        return self._stream.returned
+
+    def cancel(self) -> None:
+        """End the program now, with its branches and generations; its waiters raise Aborted."""
+        self._stream.request_cancel()
+
+    def __repr__(self) -> str:
+        stream = self._stream
+        how = "running" if not stream.over else "done" if stream.error is None else f"failed: {stream.error!r:.80}"
+        return f"<ProgramState of {stream.name}, {how}, {sorted(stream.variables)}>"
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _is_settled(self) -> bool:
+        stream = self._stream
+        return stream.over or (self._inside and stream.executed == stream.submitted)
+
+    def _wait(self, make: Callable[[], Coroutine[Any, Any, R]], instead: str) -> R:
+        return wait_in(self._stream.loop, make, instead)
+
+    def _found(self, name: str, instead: str) -> Variable:
+        self._check_scope(name)
+        variable = self._stream.find(name, whole=not self._inside)
+        return variable or self._wait(lambda: self._settled(name), f"await state.{instead}({name!r})")
+
+    async def _settled(self, name: str) -> Variable:
+        self._check_scope(name)
+        stream, whole = self._stream, not self._inside
+        variable = stream.find(name, whole=whole)
+        return variable or await await_in(stream.loop, lambda: stream.settled(name, whole=whole))
+
+    def _check_scope(self, name: str) -> None:
+        if self._inside and any(name == opened for opened, _ in self._author.scopes):
+            raise InvalidRequest(name, "its var_scope is still open; read it behind the `with` block")

@@ -1,0 +1,84 @@
+"""What a program has said: tokens are the state, text is a view."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+from ..actors.backend import Prompt
+from ..actors.chat_template import ChatTemplate
+
+__all__ = ["Transcript"]
+
+
+class Transcript:
+    """Hold the text, its tokens and its chat messages.
+
+    # text = what tokens say + tail     tail: constant text nobody has tokenized yet
+    # a generated token is kept as it came; constant text is tokenized once, when a generation needs it
+    """
+
+    __slots__ = ("_pieces", "length", "messages", "role", "suffix", "tail", "tokens", "written")
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self.length = 0  # characters
+        self.tokens = b""
+        self.tail = ""
+        self.messages: tuple[dict[str, Any], ...] = ()
+        self.role: str | None = None
+        self.suffix = ""  # what stands behind the open message
+        self.written = 0  # where the open message's content begins
+
+    @property
+    def text(self) -> str:
+        pieces = self._pieces
+        if len(pieces) != 1:
+            self._pieces = pieces = ["".join(pieces)]
+        return pieces[0]
+
+    def say(self, text: str) -> None:
+        """Append constant text."""
+        self._pieces.append(text)
+        self.length += len(text)
+        self.tail += text
+
+    def hear(self, text: str) -> None:
+        """Append text that a generation gives; its tokens follow in `settle_output`."""
+        self._pieces.append(text)
+        self.length += len(text)
+
+    def settle(self, tokens: bytes) -> None:
+        """Replace the tail by its tokens."""
+        self.tokens += tokens
+        self.tail = ""
+
+    def settle_output(self, tokens: Sequence[int], kept: int, tail: str) -> None:
+        """Take a generation's tokens that lie wholly inside its text; `tail` is the text behind them."""
+        self.tokens += array("i", tokens[:kept]).tobytes()
+        self.tail = tail
+
+    def begin_role(self, role: str, template: ChatTemplate) -> None:
+        prefix, self.suffix = template.role(role, self.messages)
+        self.say(prefix)
+        self.role = role
+        self.written = self.length
+
+    def end_role(self) -> None:
+        assert self.role is not None
+        content = self.text[self.written :]
+        self.say(self.suffix)
+        self.messages += ({"role": self.role, "content": content},)
+        self.role = None
+
+    def prompt(self) -> Prompt:
+        return Prompt(tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role)
+
+    def copy(self) -> Transcript:
+        """Give one that goes on from here by itself."""
+        other = Transcript()
+        other._pieces = [self.text]
+        for slot in ("length", "messages", "role", "suffix", "tail", "tokens", "written"):
+            setattr(other, slot, getattr(self, slot))
+        return other

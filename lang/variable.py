@@ -1,0 +1,115 @@
+"""One variable of a program: asked for, being written, or there; and what is known of how it came about."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..actors.backend import Scores
+from ..actors.messages import Delta, Finish, TokenLogprob
+from .choices import mean_logprobs
+
+__all__ = ["Choice", "Generation", "Variable"]
+
+
+class Variable:
+    """Hold a value that may not be there yet. Whoever makes it `ready` rings the stream's bell."""
+
+    __slots__ = ("origin", "ready", "start", "value")
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.value: Any = None
+        self.start: int | None = None  # where in the text its value begins, once it is being written
+        self.origin: Generation | Choice | list[Generation | Choice | None] | None = None
+
+    def set(self, value: Any) -> None:
+        self.value = value
+        self.ready = True
+
+    def meta_info(self) -> Any:
+        """Tell how it came about, as far as that is known now; None if nothing generated it."""
+        if isinstance(self.origin, list):  # gathered from the branches of a fork
+            return [None if origin is None else origin.meta_info() for origin in self.origin]
+        return None if self.origin is None else self.origin.meta_info()
+
+
+class Generation:
+    """Gather what the deltas of one generation tell."""
+
+    __slots__ = ("finish", "input_logprobs", "logprobs", "text", "tokens")
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.tokens: list[int] = []
+        self.logprobs: tuple[TokenLogprob, ...] = ()
+        self.input_logprobs: tuple[TokenLogprob, ...] = ()
+        self.finish: Finish | None = None
+
+    def add(self, delta: Delta) -> None:
+        if delta.text:
+            self.text.append(delta.text)
+        if delta.tokens:
+            self.tokens.extend(delta.tokens)
+        if delta.logprobs:
+            self.logprobs += delta.logprobs
+        if delta.input_logprobs:
+            self.input_logprobs += delta.input_logprobs
+        self.finish = delta.finish
+
+    def meta_info(self) -> dict[str, Any]:
+        """Give SGLang's names for it; finish_reason is None while it goes on."""
+        finish = self.finish
+        if finish is None:
+            meta: dict[str, Any] = {"finish_reason": None, "completion_tokens": len(self.tokens)}
+        else:
+            meta = {
+                "finish_reason": _reason(finish),
+                "prompt_tokens": finish.prompt_tokens,
+                "cached_tokens": finish.cached_tokens,
+                "completion_tokens": finish.completion_tokens,
+                "num_retractions": finish.retractions,
+            }
+        if self.logprobs:
+            meta["output_token_logprobs"] = _triples(self.logprobs)
+            meta["output_top_logprobs"] = [item.top for item in self.logprobs]
+        if self.input_logprobs:
+            meta["input_token_logprobs"] = _triples(self.input_logprobs)
+            meta["input_top_logprobs"] = [item.top for item in self.input_logprobs]
+        return meta
+
+
+class Choice:
+    """Keep the scores by which one of several texts was chosen."""
+
+    __slots__ = ("scores",)
+
+    def __init__(self, scores: Scores) -> None:
+        self.scores = scores
+
+    def meta_info(self) -> dict[str, Any]:
+        """Give SGLang's names for it, one entry a choice."""
+        return {
+            "prompt_tokens": self.scores.prompt_tokens,
+            "cached_tokens": self.scores.cached_tokens,
+            "normalized_prompt_logprobs": mean_logprobs(self.scores.scores),
+            "input_token_logprobs": [
+                [(logprob, token, None) for token, logprob in zip(score.tokens, score.logprobs, strict=True)]
+                for score in self.scores.scores
+            ],
+        }
+
+
+def _triples(logprobs: tuple[TokenLogprob, ...]) -> list[tuple[float, int, None]]:
+    # The third is the token's text, which only a tokenizer knows.
+    return [(item.logprob, item.token, None) for item in logprobs]
+
+
+def _reason(finish: Finish) -> dict[str, Any]:
+    reason: dict[str, Any] = {"type": finish.reason}
+    if finish.reason == "length":
+        reason["length"] = finish.completion_tokens
+    elif finish.matched is not None:
+        reason["matched"] = finish.matched
+    if finish.message:
+        reason["message"] = finish.message
+    return reason
