@@ -10,7 +10,7 @@ import msgspec
 
 from .errors import InvalidRequest
 
-__all__ = ["EngineLimits", "EngineOptions", "model_folder"]
+__all__ = ["EngineLimits", "EngineOptions", "find_device", "model_folder"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +73,13 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: int
     device: str
     dtype: str
+
+
+def find_device() -> str:
+    """Give the device to run on where none was asked for: a GPU if torch sees one, else the CPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def model_folder(model: str) -> Path:
