@@ -86,7 +86,9 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs", "it needs logprobs to be true")
     wanted = (request.top_logprobs or 0) if request.logprobs else None
-    sampling = sampling_of(room.service, request, max_tokens=most, max_name=name, logprobs=wanted)
+    sampling = sampling_of(
+        room.service, request, max_tokens=most, max_name=name, logprobs=wanted, logprobs_name="top_logprobs"
+    )
     prompt = await room.service.encode(room.service.chat_template.render(_messages(request.messages)))
     reply = _Reply(room, exchange, request)
     works = [Work(prompt, one, reply.id) for one in spread(sampling, request.n)]

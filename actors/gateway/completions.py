@@ -49,7 +49,7 @@ async def completions(room: Room, exchange: Exchange, body: bytes) -> None:
     expect_choices(request.n, len(prompts), room.options)
     sampling = sampling_of(
         room.service, request, max_tokens=request.max_tokens, max_name="max_tokens", logprobs=request.logprobs,
-        echo=request.echo,
+        logprobs_name="logprobs", echo=request.echo,
     )  # fmt: skip
     reply = _Reply(room, exchange, request)
     tokens = [await room.service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]

@@ -19,7 +19,7 @@ from .refusal import Refusal
 
 __all__ = ["Rules", "convert", "listed", "parse", "stops", "token_ids"]
 
-T = TypeVar("T")
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,8 +65,9 @@ def convert(value: Any, kind: type[T], rules: Rules, *, at: str = "") -> T:
         return msgspec.convert(given, kind, str_keys=True)
     except (msgspec.ValidationError, RecursionError) as error:
         message, _, path = str(error).partition(" - at ")
-        field = re.sub(r"^`(?:key in )?\$\.?|`$", "", path) or _required(message)
-        raise InvalidRequest(".".join(part for part in (at, field) if part) or "body", _lower(message)) from error
+        found = re.search(r"\$\.?([^`]*)", path)
+        field = (found.group(1) if found else "") or _required(message)
+        raise InvalidRequest(".".join(part for part in (at, field) if part) or "body", _plain(message)) from error
 
 
 def _required(message: str) -> str:
@@ -74,8 +75,8 @@ def _required(message: str) -> str:
     return found.group(1) if found else ""
 
 
-def _lower(message: str) -> str:
-    return message[:1].lower() + message[1:]
+def _plain(message: str) -> str:
+    return message[:1].lower() + message[1:].replace(" | null", "")
 
 
 def _name(value: Any) -> str:

@@ -6,7 +6,7 @@ import logging
 import math
 import socket
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
 import anyio
 from hypercorn.asyncio import serve
@@ -43,9 +43,13 @@ class Gateway(Actor[Address]):
         self._app = make_app(self._room)
         self._socket: socket.socket | None = None
         self._stop = anyio.Event()
+        self._url = ""
 
     async def __aenter__(self) -> Self:
         self._socket = await _listen(self._options)
+        host, port = self._socket.getsockname()[:2]
+        scheme = "http" if self._options.certfile is None else "https"
+        self._url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
         return self
 
     async def __aexit__(
@@ -63,7 +67,7 @@ class Gateway(Actor[Address]):
                 while True:
                     _, reply = await inbox.get()
                     if reply is not None:
-                        reply.answer(self._url())
+                        reply.answer(self._url)
             except Stopped as error:
                 stopped = error
             finally:
@@ -72,17 +76,12 @@ class Gateway(Actor[Address]):
         if stopped is not None:
             raise stopped
 
-    def _url(self) -> str:
-        assert self._socket is not None
-        host, port = self._socket.getsockname()[:2]
-        scheme = "http" if self._options.certfile is None else "https"
-        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-
     async def _serve(self) -> None:
         # Shielded: Hypercorn closes its connections only if it is told to stop, not if it is cancelled.  `run` tells
         # it, also when it is cancelled itself, and what it still does then is bounded by graceful_timeout.
         with anyio.CancelScope(shield=True):
-            await serve(self._app, self._config(), shutdown_trigger=self._stop.wait)
+            app = cast("Any", self._app)  # Starlette and Hypercorn each type ASGI in their own words
+            await serve(app, self._config(), shutdown_trigger=self._stop.wait)
         if not self._stop.is_set():
             raise RuntimeError("the HTTP server ended by itself")
 
@@ -90,7 +89,8 @@ class Gateway(Actor[Address]):
         assert self._socket is not None
         options = self._options
         config = Config()
-        config.bind = [f"fd://{self._socket.dup().detach()}"]  # Hypercorn closes what it is given
+        # Hypercorn owns the socket from here on: when it stops, nobody else may keep the port listening.
+        config.bind = [f"fd://{self._socket.detach()}"]
         config.certfile, config.keyfile = options.certfile, options.keyfile
         config.errorlog = _LOG
         config.accesslog = None

@@ -68,7 +68,14 @@ class OpenAIFields(msgspec.Struct, kw_only=True):
 
 
 def sampling_of(
-    service: Service, fields: OpenAIFields, *, max_tokens: int, max_name: str, logprobs: int | None, echo: bool = False
+    service: Service,
+    fields: OpenAIFields,
+    *,
+    max_tokens: int,
+    max_name: str,
+    logprobs: int | None,
+    logprobs_name: str,
+    echo: bool = False,
 ) -> SamplingParams:
     """Build and check the sampling parameters; errors carry OpenAI's names.  logprobs None wants none at all."""
     sampling = SamplingParams(
@@ -92,7 +99,7 @@ def sampling_of(
         top_logprobs_num=logprobs or 0,
         logprob_start=0 if echo and logprobs is not None else -1,
     )
-    names = {"max_new_tokens": max_name, "min_new_tokens": "min_tokens", "top_logprobs_num": "top_logprobs"}
+    names = {"max_new_tokens": max_name, "min_new_tokens": "min_tokens", "top_logprobs_num": logprobs_name}
     try:
         service.verify(sampling)
     except InvalidRequest as error:

@@ -140,8 +140,8 @@ class _Endpoint:
             raise _stopping()
         if len(room.live) > room.options.live_requests:
             raise Refusal(
-                503, f"{room.options.live_requests} requests are in progress, the most there may be", "overloaded_error",
-                code="overloaded", headers=((b"retry-after", b"1"),),
+                503, f"{room.options.live_requests} requests are in progress, the most there may be",
+                "overloaded_error", code="overloaded", headers=((b"retry-after", b"1"),),
             )  # fmt: skip
 
     async def _body(self, exchange: Exchange) -> bytes:

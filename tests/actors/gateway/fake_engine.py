@@ -38,7 +38,7 @@ class FakeEngine:
     tokens, BUG raises what nobody has named, HANG waits for ever after three tokens, SILENT before any.
     """
 
-    def __init__(self, *, delay: float | None = None, step: int = 1) -> None:
+    def __init__(self, *, delay: float = 0.0, step: int = 1) -> None:
         self.name = "fake"
         self.limits = Limits()
         self.chat_template = ChatTemplate()
@@ -65,6 +65,8 @@ class FakeEngine:
         self.samplings.append(sampling)
         if "OVERLOAD" in text:
             raise Overloaded("4096 requests are live, at most 4096 may be", retry_after_s=2.5)
+        if not tokens:
+            raise InvalidRequest("prompt", "it has no tokens; at least one is needed")
         if len(tokens) >= self.limits.context_length:
             raise InvalidRequest(
                 "prompt", f"it has {len(tokens)} tokens; the context holds {self.limits.context_length}"
@@ -101,8 +103,7 @@ class FakeEngine:
         inputs = [TokenLogprob(token, -2.0, top) for token in tokens[max(1, start) :]] if start >= 0 else []
         for index in range(0, len(output), self.step):
             piece = output[index : index + self.step]
-            if self.delay is not None:
-                await anyio.sleep(self.delay)
+            await anyio.sleep(self.delay)  # also of 0 seconds: tokens come by way of the loop
             logprobs = [TokenLogprob(token, -0.5, top) for token in piece] if sampling.return_logprob else []
             if index == 3 and "BREAK" in text:
                 raise GenerationFailed("the row's logits were not numbers")

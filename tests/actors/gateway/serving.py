@@ -37,7 +37,8 @@ def events(text: str) -> list[Any]:
     found: list[Any] = []
     for block in text.split("\n\n"):
         if block:
-            assert block.startswith("data: ") and "\n" not in block
+            assert block.startswith("data: ")
+            assert "\n" not in block
             data = block.removeprefix("data: ")
             found.append(data if data == "[DONE]" else msgspec.json.decode(data))
     return found

@@ -1,0 +1,106 @@
+"""Who may do what, and what is never told."""
+
+from __future__ import annotations
+
+import anyio
+import msgspec
+import pytest
+
+from callboard.actors.gateway.options import GatewayOptions
+from callboard.actors.gateway.room import Room
+from callboard.actors.gateway.routes import ROUTES, RouteEntry, make_app
+
+from .fake_engine import FakeEngine
+from .serving import serving
+
+pytestmark = pytest.mark.anyio
+
+KEY, ADMIN = "sk-user-key", "sk-admin-key"
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+async def test_every_route_asks_for_what_its_level_says():
+    levels = {"open": 0, "key": 1, "admin": 2}
+    with anyio.fail_after(30):
+        async with serving(FakeEngine(), api_key=KEY, admin_api_key=ADMIN) as served:
+            for entry in ROUTES:
+                assert entry.level is not None
+                path = entry.path.replace("{name:path}", "fake")
+                for rank, headers in enumerate(({}, bearer(KEY), bearer(ADMIN))):
+                    reply = await served.client.request(entry.methods[0], path, json={"text": "x"}, headers=headers)
+                    allowed = rank >= levels[entry.level]
+                    assert (reply.status_code != 401) == allowed, (path, rank)
+                for wrong in ({"authorization": KEY}, {"authorization": f"Basic {KEY}"}, bearer("x")):
+                    reply = await served.client.request(entry.methods[0], path, headers=wrong)
+                    assert (reply.status_code == 401) == (entry.level != "open"), (path, wrong)
+
+
+async def test_a_refusal_says_how_to_give_the_key_and_reads_no_body():
+    with anyio.fail_after(20):
+        async with serving(FakeEngine(), api_key=KEY) as served:
+            reply = await served.post("/generate", text="x")
+            flush = await served.client.post("/flush_cache", headers=bearer(KEY))
+    assert reply.headers["www-authenticate"] == "Bearer"
+    assert reply.json()["error"]["type"] == "authentication_error"
+    assert flush.json() == {"success": True, "freed": 12, "held": 3}  # one key alone is the administrator's too
+
+
+async def test_a_route_without_a_level_fails_the_start():
+    room = Room(FakeEngine(), GatewayOptions())
+    forgotten = RouteEntry("/new", ("GET",), None, ROUTES[0].handler)
+    with pytest.raises(ValueError, match="route /new: level None is none of"):
+        make_app(room, (*ROUTES, forgotten))
+
+
+async def test_no_route_tells_a_key_or_a_path():
+    with anyio.fail_after(20):
+        async with serving(FakeEngine(), api_key=KEY, admin_api_key=ADMIN) as served:
+            for entry in ROUTES:
+                if "GET" in entry.methods:
+                    path = entry.path.replace("{name:path}", "fake")
+                    reply = await served.client.get(path, headers=bearer(ADMIN))
+                    assert reply.status_code == 200, path
+                    assert KEY not in reply.text
+                    assert ADMIN not in reply.text
+            info = (await served.client.get("/server_info", headers=bearer(KEY))).json()
+    assert info["guarded"] is True
+    assert not {"api_key", "admin_api_key", "certfile", "keyfile"} & set(info["options"])
+
+
+async def test_what_a_browser_sends_unasked_is_not_taken():
+    with anyio.fail_after(20):
+        async with serving(FakeEngine()) as served:
+            body = msgspec.json.encode({"text": "x"})
+            for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
+                headers = {"content-type": kind} if kind else {}
+                reply = await served.client.post("/generate", content=body, headers=headers)
+                assert reply.status_code == 415, kind
+            plain = await served.client.post("/generate", content=body, headers={"content-type": "application/json"})
+            asked = await served.client.options("/generate", headers={"origin": "https://evil.example"})
+    assert plain.status_code == 200
+    assert not [name for name in (*plain.headers, *asked.headers) if name.startswith("access-control-")]
+
+
+async def test_requests_of_unknown_names_are_not_told_from_known_ones():
+    with anyio.fail_after(20):
+        async with serving(FakeEngine()) as served:
+            names = {(await served.post("/generate", text="x")).json()["meta_info"]["id"] for _ in range(20)}
+            reply = await served.post("/abort_request", rid="nobody")
+    assert len(names) == 20
+    assert min(map(len, names)) >= 32
+    assert (reply.status_code, reply.json()) == (200, {"success": True})
+
+
+async def test_a_websocket_is_closed():
+    with anyio.fail_after(20):
+        async with serving(FakeEngine()) as served:
+            upgrade = {
+                "connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13",
+                "sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ==",
+            }  # fmt: skip
+            reply = await served.client.get("/generate", headers=upgrade)
+            assert (await served.post("/generate", text="x")).status_code == 200
+    assert reply.status_code in (400, 403)
