@@ -121,9 +121,7 @@ async def measure(
         sampling = SamplingParams(max_new_tokens=length, seed=1, ignore_eos=True)
         for number in range(rows + waiting):
             ref.post(Generate(number, _prompt(rng, 32), sampling))
-        await asyncio.sleep(0)
-        while ref.statistics().queued:
-            await asyncio.sleep(0)
+        await ref.ask(SchedulerStatistics())  # behind them all
         told = rows + waiting
         start = 100
         worker.until = start + steps
@@ -157,7 +155,9 @@ def cases(quick: bool) -> list[tuple[str, dict[str, Any]]]:
     rows = [1, 256] if quick else [1, 4, 16, 64, 128, 256, 512]
     found: list[tuple[str, dict[str, Any]]] = [("rows", {"rows": count}) for count in rows]
     found += [("waiting", {"rows": 64, "waiting": count}) for count in ([4000] if quick else [0, 100, 1000, 4000])]
-    found += [("tree", {"rows": 64, "tree": count}) for count in ([100_000] if quick else [0, 10_000, 100_000, 1_000_000])]
+    found += [
+        ("tree", {"rows": 64, "tree": count}) for count in ([100_000] if quick else [0, 10_000, 100_000, 1_000_000])
+    ]
     for policy in ("first-come", "longest-prefix"):
         queues = [4000] if quick else [0, 1000, 4000]
         found += [

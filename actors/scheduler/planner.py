@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from ..messages import Extend, Step
 from .request import Request
+from .slot_pool import Slots
 from .state import Flight, State
 
 __all__ = ["Planner"]
@@ -48,36 +49,38 @@ class Planner:
         number = state.next_step
         state.next_step += 1
         state.counters.steps += 1
-        sampled = np.concatenate((np.array(self._begun, np.int32), decode_rows)) if self._begun else decode_rows
+        sampled = np.concatenate((np.array(self._begun, np.int64), decode_rows)) if self._begun else decode_rows
         state.flights.append(Flight(number, sampled, self._begun, self._filled))
         retired, state.retired = state.retired, []
         return Step(
             number,
             tuple(self._extends),
-            decode_rows.tobytes(),
+            decode_rows.astype(np.int32).tobytes(),
             decode_slots.tobytes(),
-            np.array(retired, np.int32).tobytes(),
+            np.array(retired, np.int32).tobytes() if retired else b"",
         )
 
     # --- decode ----------------------------------------------------------------------------------------------------
 
-    def _decode(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def _decode(self) -> tuple[npt.NDArray[np.int64], Slots]:
         """Give a slot to every row that decodes; if there are too few, to the oldest, and retract the youngest."""
         state = self._state
         rows, memory = state.rows, state.memory
-        chosen = np.flatnonzero(rows.decoding).astype(np.int32)
+        chosen = rows.decoding.nonzero()[0]
         if len(chosen) > memory.pool.free and len(chosen) > memory.room:
             self._retract()
-            chosen = np.flatnonzero(rows.decoding).astype(np.int32)
+            chosen = rows.decoding.nonzero()[0]
             if len(chosen) > memory.room:
                 chosen = np.sort(chosen[np.argsort(rows.arrival[chosen])][: memory.room])
         slots = memory.take(len(chosen))
         if len(chosen):
-            rows.slots[chosen, rows.length[chosen]] = slots
-            rows.length[chosen] += 1
-            rows.sent[chosen] += 1
+            length = rows.length[chosen]
+            rows.slots[chosen, length] = slots
+            rows.length[chosen] = length + 1
+            sent = rows.sent[chosen] + 1
+            rows.sent[chosen] = sent
             rows.last_step[chosen] = state.next_step
-            rows.decoding[chosen] = rows.sent[chosen] < rows.max_new[chosen]
+            rows.decoding[chosen] = sent < rows.max_new[chosen]
         return chosen, slots
 
     # --- prompts ---------------------------------------------------------------------------------------------------

@@ -92,4 +92,3 @@ class WaitingQueue:
             return -request.matched, request.arrival
 
         return preference
-

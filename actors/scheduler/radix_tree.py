@@ -112,9 +112,7 @@ class RadixTree:
 
     # --- growing ---------------------------------------------------------------------------------------------------
 
-    def insert(
-        self, tokens: bytes, slots: Slots, below: Node | None = None, namespace: str = ""
-    ) -> tuple[Node, Slots]:
+    def insert(self, tokens: bytes, slots: Slots, below: Node | None = None, namespace: str = "") -> tuple[Node, Slots]:
         """Put tokens and their slots into the tree, below `below` or the namespace's root.
 
         Returns the node they end at, and those of the given slots that the tree did not take because it knows their

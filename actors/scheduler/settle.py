@@ -21,29 +21,32 @@ def settle(state: State, done: StepDone) -> bool:
     if not flights or flights[0].number != done.number:
         return False
     flight = flights.popleft()
-    state.settled = flight.number
-    sampled = np.frombuffer(done.rows, np.int32)
+    sampled = flight.sampled
     tokens = np.frombuffer(done.tokens, np.int32)
-    if not np.array_equal(sampled, flight.sampled) or len(tokens) != len(sampled):
-        raise RuntimeError(f"step {done.number} was sent rows {flight.sampled}, and came back with {sampled}")
+    if done.rows != sampled.astype(np.int32).tobytes() or len(tokens) != len(sampled):
+        back = np.frombuffer(done.rows, np.int32)
+        raise RuntimeError(
+            f"step {done.number} samples rows {sampled}, and came back with {len(tokens)} tokens of {back}"
+        )
     for part in done.input_logprobs:
         _take_input_logprobs(state, part)
-    state.counters.surplus_tokens += int(rows.ended[sampled].sum())
+    state.counters.surplus_tokens += int(np.count_nonzero(rows.ended[sampled]))
     for failure in done.failures:
         request = rows.request[failure.row]
         if request is not None and not rows.ended[failure.row]:
             state.finish(request, "error", message=failure.message)
-    live = ~rows.ended[sampled]
-    if live.all():
-        _take_tokens(state, done, sampled, tokens, np.arange(len(sampled)), len(flight.begun))
-    else:
-        places = np.flatnonzero(live)
-        begun = int(live[: len(flight.begun)].sum())
+    ended = rows.ended[sampled]
+    if ended.any():
+        places = (~ended).nonzero()[0]
+        begun = int(np.count_nonzero(places < len(flight.begun)))
         _take_tokens(state, done, sampled[places], tokens[places], places, begun)
+    else:
+        _take_tokens(state, done, sampled, tokens, None, len(flight.begun))
     for row in flight.filled:
         request = rows.request[row]
         if request is not None and not rows.ended[row]:
             state.finish(request, "length")
+    state.settled = flight.number  # only now: a row freed above would miss its token of this very step
     state.release_done()
     return True
 
@@ -51,12 +54,12 @@ def settle(state: State, done: StepDone) -> bool:
 def _take_tokens(
     state: State,
     done: StepDone,
-    sampled: npt.NDArray[np.int32],
+    sampled: npt.NDArray[np.int64],
     tokens: npt.NDArray[np.int32],
-    places: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64] | None,
     begun: int,
 ) -> None:
-    """Append one token to each of `sampled`.  places: where these stand in the step's arrays."""
+    """Append one token to each of `sampled`.  places: where these stand in the step's arrays, if not one by one."""
     rows, news = state.rows, state.news
     if not len(sampled):
         return
@@ -75,7 +78,7 @@ def _take_tokens(
         _take_logprobs(state, done, sampled, tokens, places)
     stopped = (rows.stops[sampled] == tokens[:, None]).any(axis=1)
     over = stopped | (offsets + 1 >= rows.max_new[sampled])
-    for index in np.flatnonzero(over).tolist():
+    for index in over.nonzero()[0].tolist():
         request = rows.request[sampled[index]]
         assert request is not None
         if stopped[index]:
@@ -87,9 +90,9 @@ def _take_tokens(
 def _take_logprobs(
     state: State,
     done: StepDone,
-    sampled: npt.NDArray[np.int32],
+    sampled: npt.NDArray[np.int64],
     tokens: npt.NDArray[np.int32],
-    places: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64] | None,
 ) -> None:
     """Note the log-probabilities of the rows that asked for them."""
     rows = state.rows
@@ -100,7 +103,7 @@ def _take_logprobs(
     for index in np.flatnonzero(rows.logprobs[sampled]).tolist():
         request = rows.request[sampled[index]]
         assert request is not None
-        place = places[index]
+        place = index if places is None else places[index]
         wanted = min(width, request.sampling.top_logprobs_num)
         top: tuple[tuple[int, float], ...] = ()
         if wanted:

@@ -22,12 +22,14 @@ __all__ = ["Counters", "Flight", "State"]
 
 
 class Flight(msgspec.Struct):
-    """A step that was sent and is not done.  begun: its rows that sample their first token, they come first in
-    `sampled`.  filled: its rows that were only to be prefilled and are with this step.
+    """A step that was sent and is not done.
+
+    sampled: the rows it samples, first those of `begun`, which sample their first token.  filled: its rows that were
+    only to be prefilled and are with this step.
     """
 
     number: int
-    sampled: npt.NDArray[np.int32]
+    sampled: npt.NDArray[np.int64]
     begun: list[int]
     filled: list[int]
 

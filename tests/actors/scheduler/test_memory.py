@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from callboard.actors.scheduler.memory import Memory
-from callboard.actors.scheduler.radix_tree import Node
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from callboard.actors.scheduler.memory import Memory
+from callboard.actors.scheduler.radix_tree import Node
 
 from ...support.schedule_driver import pack
 
@@ -59,7 +60,7 @@ class MemoryMachine(RuleBasedStateMachine):
     def look(self, tokens: list[int]) -> None:
         """A match is the longest there is."""
         known = self.memory.tree.known(pack(tokens))
-        node, length = self.memory.tree.match(pack(tokens))
+        _, length = self.memory.tree.match(pack(tokens))
         assert known == length
         inside = {self.holds[slot] for slot in self.memory.tree.check().tolist()}
         assert tuple(tokens[: length + 1]) not in inside or length == len(tokens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from callboard.actors.messages import Generate
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler.options import SchedulerOptions

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from callboard.actors.scheduler.radix_tree import RadixTree
 
 from ...support.schedule_driver import pack

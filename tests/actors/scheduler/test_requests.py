@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from callboard.actors.messages import Step
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler.options import SchedulerOptions
@@ -258,7 +259,8 @@ def test_abort_all_ends_every_request() -> None:
 
 def test_a_row_that_fails_ends_alone() -> None:
     run = ScheduleDriver(
-        SchedulerOptions(slots=256, rows=4), failing=lambda number, position: "a NaN" if (number, position) == (1, 10) else None
+        SchedulerOptions(slots=256, rows=4),
+        failing=lambda number, position: "a NaN" if (number, position) == (1, 10) else None,
     )
     good, bad = run.submit(0, PROMPT, sampling(6)), run.submit(1, PROMPT[:7], sampling(6))
     run.run()
@@ -325,7 +327,10 @@ def test_the_worker_is_told_what_it_needs_and_no_more() -> None:
     run = driver()
     run.submit(0, PROMPT, sampling(3), eos=(60,))
     run.submit(
-        1, [*PROMPT, 1], sampling(3, repetition_penalty=1.2, min_new_tokens=2, stop_token_ids=(70,), seed=None), eos=(60,)
+        1,
+        [*PROMPT, 1],
+        sampling(3, repetition_penalty=1.2, min_new_tokens=2, stop_token_ids=(70,), seed=None),
+        eos=(60,),
     ).sampling = sampling(3, seed=derived_seed(1), stop_token_ids=(70,))
     run.run()
     plain, rich = (extend.begin for step in run.steps for extend in step.extends if extend.begin)
@@ -367,7 +372,15 @@ def test_flushing_leaves_what_a_request_holds() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("slots", 0), ("rows", 0), ("chunk_tokens", -1), ("in_flight", 0), ("window", 0), ("policy", "random"), ("slots", 2.5)],
+    [
+        ("slots", 0),
+        ("rows", 0),
+        ("chunk_tokens", -1),
+        ("in_flight", 0),
+        ("window", 0),
+        ("policy", "random"),
+        ("slots", 2.5),
+    ],
 )
 def test_an_option_out_of_range_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{field}: "):

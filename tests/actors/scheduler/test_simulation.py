@@ -22,7 +22,9 @@ def test_a_life_in_far_too_little_memory(seed: int) -> None:
 
 def test_too_little_memory_retracts() -> None:
     retractions = [
-        simulate(seed, requests=30, slots=64, rows=8, share=0.0, reserve_all=0, reserve_least=1).state.counters.retractions
+        simulate(
+            seed, requests=30, slots=64, rows=8, share=0.0, reserve_all=0, reserve_least=1
+        ).state.counters.retractions
         for seed in range(2000, 2004)
     ]
     assert all(retractions)

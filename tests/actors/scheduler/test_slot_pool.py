@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from callboard.actors.scheduler.slot_pool import SlotPool
 
 
