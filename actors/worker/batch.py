@@ -61,7 +61,7 @@ def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, positions: 
     rows.tables[rows_R, positions_R] = slots_R.to(torch.int32)
     lengths = (positions + 1).tolist()
     attention = AttentionBatch(
-        query_starts_R1=torch.arange(count + 1, dtype=torch.int32),
+        query_starts_R1=rows.counting[: count + 1],
         query_lengths=[1] * count,
         lengths=lengths,
         table_RL=_table(rows, decode_rows, rows_R, max(lengths)),
@@ -119,6 +119,6 @@ def _extend(rows: Rows, extend: Extend) -> tuple[np.ndarray, np.ndarray, np.ndar
 def _table(rows: Rows, batch_rows: np.ndarray, rows_R: Tensor, longest: int) -> Tensor:
     """Give these rows' tables, as a view where they stand side by side."""
     first, count = int(batch_rows[0]), len(batch_rows)
-    if np.array_equal(batch_rows, np.arange(first, first + count)):
+    if count == 1 or (batch_rows[1:] - batch_rows[:-1] == 1).all():
         return rows.tables[first : first + count, :longest]
     return rows.tables[:, :longest].index_select(0, rows_R)

@@ -14,10 +14,10 @@ __all__ = ["Describe", "WorkerDescription", "WorkerOptions"]
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Say which model runs where, and how much room it gets.
 
-    folder: the model, in Hugging Face's layout.  dtype: "float32", "bfloat16" or "float16"; None is float32 on a CPU and
-    the model's own on a GPU.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is what fits
-    kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU 0.85 of what is free
-    once the model is loaded.  threads: torch's, process-wide; None leaves them alone.
+    folder: the model, in Hugging Face's layout.  dtype: "float32", "bfloat16" or "float16"; None is float32 on a CPU
+    and the model's own on a GPU.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is
+    what fits kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU 0.85 of
+    what is free once the model is loaded.  threads: torch's, process-wide; None leaves them alone.
     """
 
     folder: str

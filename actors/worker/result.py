@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,41 +15,53 @@ from .choose import Choice
 __all__ = ["Packed", "Result"]
 
 _NOTHING = np.zeros(0, np.int32)
+_NOTHING_LEFT = "no token is allowed: regex, min_new_tokens and logit_bias together leave none"
+_NO_NUMBERS = "the model gave logits that are not numbers"
 
 
 class Packed:
-    """Pack tokens, log-probabilities and top tokens into one int32 tensor, so that one transfer brings all of it.
+    """Pack a pass's outcome into one int32 tensor, so that one transfer brings all of it.
 
-    tokens: int64 [n].  logprobs: float32 [l].  top_tokens: int64 [l, k].  top_logprobs: float32 [l, k].
+    tokens: int64 [n].  best: float32 [n], each row's greatest logit, which shows whether the token means anything.
+    logprobs: float32 [l].  top_tokens: int64 [l, k].  top_logprobs: float32 [l, k].
     """
 
     def __init__(
         self,
         tokens: Tensor,
+        best: Tensor,
         logprobs: Tensor | None = None,
         top_tokens: Tensor | None = None,
         top_logprobs: Tensor | None = None,
     ) -> None:
-        parts = (tokens, logprobs, top_tokens, top_logprobs)
-        words = [_words(part) for part in parts if part is not None]
-        self._packed = words[0] if len(words) == 1 else torch.cat(words)
+        parts = (tokens, best, logprobs, top_tokens, top_logprobs)
+        self._packed = torch.cat([_words(part) for part in parts if part is not None])
         self._tokens = tokens.shape[0]
         self._logprobs = 0 if logprobs is None else logprobs.shape[0]
         self._width = 0 if top_tokens is None else top_tokens.shape[1]
 
-    def read(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Wait for the device; give tokens int32 [n], logprobs float32 [l], top_tokens and top_logprobs [l, k]."""
+    def read(self) -> Unpacked:
+        """Wait for the device."""
         host = self._packed.cpu().numpy()
-        wide = self._logprobs * self._width
-        ends = np.cumsum((self._tokens, self._logprobs, wide))
-        tokens, logprobs, top_tokens, top_logprobs = np.split(host, ends)
-        shape = (self._logprobs, self._width)
-        return (
-            tokens,
-            logprobs.view(np.float32),
-            top_tokens.reshape(shape),
-            top_logprobs.view(np.float32).reshape(shape),
+        tokens, logprobs, width = self._tokens, self._logprobs, self._width
+        first, second = 2 * tokens + logprobs, 2 * tokens + logprobs * (1 + width)
+        return Unpacked(
+            host[:tokens],
+            host[tokens : 2 * tokens].view(np.float32),
+            host[2 * tokens : first].view(np.float32),
+            host[first:second].reshape(logprobs, width),
+            host[second:].view(np.float32).reshape(logprobs, width),
         )
+
+
+class Unpacked(NamedTuple):
+    """What Packed packed, on the host."""
+
+    tokens: np.ndarray
+    best: np.ndarray
+    logprobs: np.ndarray
+    top_tokens: np.ndarray
+    top_logprobs: np.ndarray
 
 
 def _words(part: Tensor) -> Tensor:
@@ -60,6 +73,7 @@ class Result:
     """A pass's result on the host, a line for each sampled row; lines of rows without log-probabilities are filled."""
 
     tokens: np.ndarray = field(default_factory=lambda: _NOTHING)
+    best: np.ndarray = field(default_factory=lambda: _NOTHING)
     logprobs: np.ndarray = field(default_factory=lambda: _NOTHING)
     top_tokens: np.ndarray = field(default_factory=lambda: _NOTHING)
     top_logprobs: np.ndarray = field(default_factory=lambda: _NOTHING)
@@ -68,23 +82,24 @@ class Result:
     @classmethod
     def read(cls, packed: Packed, choice: Choice) -> Result:
         """Wait for the device, and spread log-probabilities from the rows that asked over all sampled rows."""
-        tokens, logprobs, top_tokens, top_logprobs = packed.read()
-        count, asked = len(tokens), choice.logprobs
+        read = packed.read()
+        tokens, asked = read.tokens.copy(), choice.logprobs
         if not asked:
-            return cls(tokens.copy())
-        width = top_tokens.shape[1]
+            return cls(tokens, read.best)
+        count, width = len(tokens), read.top_tokens.shape[1]
         return cls(
-            tokens.copy(),
-            _spread(np.zeros(count, np.float32), asked, logprobs),
-            _spread(np.full((count, width), -1, np.int32), asked, top_tokens),
-            _spread(np.zeros((count, width), np.float32), asked, top_logprobs),
+            tokens,
+            read.best,
+            _spread(np.zeros(count, np.float32), asked, read.logprobs),
+            _spread(np.full((count, width), -1, np.int32), asked, read.top_tokens),
+            _spread(np.zeros((count, width), np.float32), asked, read.top_logprobs),
         )
 
-    def reason(self, index: int) -> str:
-        """Say what a code that is no token means."""
-        if self.tokens[index] == -2:
-            return "no token is allowed: regex, min_new_tokens and logit_bias together leave none"
-        return "the model gave logits that are not numbers"
+    def meaningless(self) -> list[tuple[int, str]]:
+        """Give the indices of the rows that could not be sampled, and why."""
+        finite = np.isfinite(self.best)
+        bad = [] if finite.all() else np.flatnonzero(~finite).tolist()
+        return [(index, _NOTHING_LEFT if self.best[index] == -np.inf else _NO_NUMBERS) for index in bad]
 
     def fail(self, index: int, row: int, message: str) -> None:
         """Record a row's failure, once; a later one says more than an earlier."""

@@ -52,7 +52,7 @@ class Extras:
 class Rows:
     """All rows' state.
 
-    lengths, generated: int32 [rows], tokens in the KV pool and tokens sampled.  version: changes whenever a row begins
+    lengths, generated: int64 [rows], tokens in the KV pool and tokens sampled.  counting: 0, 1, 2, ... on the host.  version: changes whenever a row begins
     or ends, so that what was gathered for a set of rows is known to be old.
     """
 
@@ -67,6 +67,7 @@ class Rows:
     generated: np.ndarray = field(init=False)
     keys: np.ndarray = field(init=False)
     top_k: np.ndarray = field(init=False)
+    counting: Tensor = field(init=False)
     tables: Tensor = field(init=False)
     last_tokens: Tensor = field(init=False)
     temperature: Tensor = field(init=False)
@@ -82,6 +83,7 @@ class Rows:
         self.generated = np.zeros(rows, np.int64)
         self.keys = np.zeros(rows, np.int64)
         self.top_k = np.zeros(rows, np.int64)
+        self.counting = torch.arange(rows + 1, dtype=torch.int32)
         self.tables = torch.zeros((rows, self.context_length), dtype=torch.int32, device=device)
         self.last_tokens = torch.zeros(rows, dtype=torch.int64, device=device)
         self.temperature = torch.ones(rows, dtype=torch.float32, device=device)

@@ -157,7 +157,8 @@ class Runner:
             logprobs_BV, chosen_B = log_probabilities(self._model.logits(hidden_BC), targets_B)
             parts.append((chosen_B, *top(logprobs_BV, width)) if width else (chosen_B,))
         columns = [torch.cat(column) for column in zip(*parts, strict=True)]
-        return Packed(targets_M, *columns)
+        nothing = hidden_MC.new_empty(0, dtype=torch.float32)
+        return Packed(targets_M[:0], nothing, *columns)
 
     # --- sampling ------------------------------------------------------------------------------------------------
 
@@ -246,8 +247,8 @@ class Runner:
         )
 
     def _settle(self, result: Result, batch: Batch, choice: Choice) -> None:
-        for index in np.flatnonzero(result.tokens < 0).tolist():
-            result.fail(index, batch.sampled_list[index], result.reason(index))
+        for index, reason in result.meaningless():
+            result.fail(index, batch.sampled_list[index], reason)
         for index in choice.grammar:
             row = batch.sampled_list[index]
             extras = self.rows.live(row)
@@ -261,20 +262,22 @@ class Runner:
 
 
 def _pack(tokens_N: Tensor, best_N: Tensor, raw_LV: Tensor | None, choice: Choice) -> Packed:
-    # A token of -1 says that the logits were no numbers, one of -2 that none was left to choose from.
-    codes_N = torch.where(best_N.isfinite(), tokens_N, torch.where(best_N == -torch.inf, -2, -1))
     if raw_LV is None:
-        return Packed(codes_N)
+        return Packed(tokens_N, best_N)
     logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[choice.logprobs])
     if not choice.top_logprobs:
-        return Packed(codes_N, chosen_L)
-    return Packed(codes_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))
+        return Packed(tokens_N, best_N, chosen_L)
+    return Packed(tokens_N, best_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))
 
 
 def _input_logprobs(extend: Extend, packed: Packed) -> InputLogprobs:
-    _, logprobs, top_tokens, top_logprobs = packed.read()
+    read = packed.read()
     return InputLogprobs(
-        extend.row, extend.targets_start, logprobs.tobytes(), top_tokens.tobytes(), top_logprobs.tobytes()
+        extend.row,
+        extend.targets_start,
+        read.logprobs.tobytes(),
+        read.top_tokens.tobytes(),
+        read.top_logprobs.tobytes(),
     )
 
 
