@@ -1,0 +1,162 @@
+"""Delivery within a process: straight into the mailbox, or through its home's door from another thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .cycles import leave_ask
+from .errors import MailboxFull
+from .mailbox import Entry, Mailbox, Ticket
+from .message import Ask, Down, Message
+from .ref import Ref
+from .reply import Reply
+from .statistics import Statistics
+
+if TYPE_CHECKING:
+    from .child import Child
+
+__all__ = ["LocalRef"]
+
+M_contra = TypeVar("M_contra", bound=Message, contravariant=True)
+R = TypeVar("R")
+
+
+class LocalRef(Ref[M_contra]):
+    """Reach an actor of this process. The asker's thread and loop need not be the actor's."""
+
+    __slots__ = ("_child", "_mailbox")
+
+    def __init__(self, child: Child, mailbox: Mailbox) -> None:
+        self.name = mailbox.name
+        self._child = child
+        self._mailbox = mailbox
+
+    async def tell(self, message: M_contra) -> None:
+        mailbox = self._mailbox
+        if mailbox.thread != get_ident():
+            await self._send_foreign((message, None))
+        elif len(mailbox.data) + mailbox.reserved < mailbox.bound:
+            mailbox.data.append((message, None))
+            if mailbox.waiter is not None:
+                mailbox.wake()
+        else:
+            await mailbox.wait_for_room()
+            mailbox.put_reserved((message, None))
+
+    def post(self, message: M_contra) -> None:
+        mailbox = self._mailbox
+        if mailbox.thread != get_ident():
+            if not mailbox.admit_foreign((message, None)):
+                raise MailboxFull(mailbox.name, mailbox.limit)
+        elif len(mailbox.data) + mailbox.reserved < mailbox.bound:
+            mailbox.data.append((message, None))
+            if mailbox.waiter is not None:
+                mailbox.wake()
+        else:
+            mailbox.check_room()
+            mailbox.refuse((message, None))
+
+    async def ask(self, message: Ask[R]) -> R:
+        mailbox = self._mailbox
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        reply = Reply(future, mailbox)
+        if mailbox.home.debug:
+            reply.chain = leave_ask(mailbox)
+        try:
+            if mailbox.thread != get_ident():
+                await self._send_foreign((message, reply))
+            elif len(mailbox.data) + mailbox.reserved < mailbox.bound:
+                mailbox.asks.add(reply)
+                mailbox.data.append((message, reply))
+                if mailbox.waiter is not None:
+                    mailbox.wake()
+            else:
+                await mailbox.wait_for_room()
+                mailbox.asks.add(reply)
+                mailbox.put_reserved((message, reply))
+            return await future
+        except asyncio.CancelledError:
+            mailbox.asks.discard(reply)
+            if not future.cancel() and not future.cancelled():
+                future.exception()  # an error that came too late counts as seen
+            raise
+
+    async def _send_foreign(self, entry: Entry) -> None:
+        mailbox, home = self._mailbox, self._mailbox.home
+        if mailbox.admit_foreign(entry):
+            return
+        ticket = Ticket()
+        if not home.call(mailbox.enter_line, ticket):
+            mailbox.refuse(entry)
+            return
+        try:
+            await ticket.future
+        except BaseException:
+            home.call(mailbox.leave_line, ticket)
+            raise
+        if not home.call(_put_granted, mailbox, entry):
+            mailbox.refuse(entry)
+
+    def watch(self, watcher: Ref[Any]) -> None:
+        self._at_home(self._child.watch, watcher)
+
+    def notify(self, down: Down) -> None:
+        self._at_home(self._mailbox.put_control, down)
+
+    def stop_nowait(self) -> None:
+        self._at_home(self._child.request_stop)
+
+    async def stop(self) -> None:
+        if self._child.is_current_task():
+            raise RuntimeError(f"actor {self.name!r} cannot wait for its own end; use stop_nowait")
+        await super().stop()
+
+    async def join(self) -> None:
+        if self._mailbox.closed:
+            return
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def ended() -> None:
+            try:
+                loop.call_soon_threadsafe(_settle, future)
+            except RuntimeError:  # the loop that waited is closed
+                return
+
+        joined = (lambda: _settle(future)) if get_ident() == self._mailbox.thread else ended
+        self._at_home(self._child.when_ended, joined)
+        try:
+            await future
+        finally:
+            self._at_home(self._child.forget, joined)
+
+    def statistics(self) -> Statistics:
+        mailbox = self._mailbox
+        return Statistics(
+            name=mailbox.name,
+            bound=mailbox.limit,
+            queued=len(mailbox.data),
+            taken=mailbox.taken,
+            restarts=self._child.restarts,
+            dead_letters=mailbox.dead_letters,
+            ended=mailbox.closed,
+        )
+
+    def _at_home(self, function: Callable[..., None], *arguments: Any) -> None:
+        home = self._mailbox.home
+        if get_ident() == home.thread or not home.call(function, *arguments):
+            function(*arguments)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _put_granted(mailbox: Mailbox, entry: Entry) -> None:
+    if entry[1] is not None:
+        mailbox.asks.add(entry[1])
+    mailbox.put_reserved(entry)

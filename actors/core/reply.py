@@ -1,0 +1,91 @@
+"""The way back from an actor to whoever asked it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+from .errors import ActorDied
+
+if TYPE_CHECKING:
+    from .mailbox import Mailbox
+
+__all__ = ["Reply"]
+
+WAITING, ANSWERED, ABANDONED = range(3)
+
+
+class Reply:
+    """Answer one ask, from any thread, now or later; an answer that comes too late is dropped.
+
+    Made in the asker's task. As long as it is unanswered it stands in the mailbox's `asks`, so that a crash of
+    the actor reaches every asker.
+    """
+
+    __slots__ = ("_future", "_mailbox", "_state", "_thread", "chain")
+
+    def __init__(self, future: asyncio.Future[Any], mailbox: Mailbox) -> None:
+        self._future = future
+        self._mailbox = mailbox
+        self._thread = get_ident()
+        self._state = WAITING
+        self.chain: tuple[Mailbox, ...] = ()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the asker has stopped waiting."""
+        return self._future.cancelled()
+
+    def answer(self, value: Any) -> None:
+        """Give the asker its answer. Raises RuntimeError if this ask was answered before."""
+        if self._take():
+            future = self._future
+            if get_ident() == self._thread:
+                if not future.done():
+                    future.set_result(value)
+            else:
+                self._send(_set_result, value)
+
+    def fail(self, error: BaseException) -> None:
+        """Raise an error at the asker; the actor lives on. Raises RuntimeError if this ask was answered before."""
+        if self._take():
+            self._raise(error)
+
+    def abandon(self, cause: BaseException | None, reason: str) -> None:
+        """Raise ActorDied at the asker, unless it was answered: for the library, when the actor ends."""
+        if self._state == WAITING:
+            self._state = ABANDONED
+            self._raise(ActorDied(self._mailbox.name, cause, reason))
+
+    def _take(self) -> bool:
+        if self._state == WAITING:
+            self._state = ANSWERED
+            self._mailbox.asks.discard(self)
+            return True
+        if self._state == ANSWERED:
+            raise RuntimeError(f"this ask of {self._mailbox.name!r} was answered before")
+        return False  # abandoned: the actor that held it has died, its late answer is dropped
+
+    def _raise(self, error: BaseException) -> None:
+        if get_ident() == self._thread:
+            _set_exception(self._future, error)
+        else:
+            self._send(_set_exception, error)
+
+    def _send(self, settle: Callable[[asyncio.Future[Any], Any], None], value: Any) -> None:
+        try:
+            self._future.get_loop().call_soon_threadsafe(settle, self._future, value)
+        except RuntimeError:  # the asker's loop is closed: nobody waits any more
+            return
+
+
+def _set_result(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
