@@ -209,17 +209,22 @@ def _within(held: np.ndarray, part: np.ndarray) -> bool:
 
 
 class FakeWorker(Actor[Any]):
-    """The actor around a FakeModel.  report: where its StepDone goes, like Worker's."""
+    """The actor around a FakeModel.  report: where its StepDone goes, like Worker's.
+
+    It is deaf to steps until the first Reset: in its mailbox may lie those that a worker before it did not live to run.
+    """
 
     def __init__(self, model: FakeModel, report: Callable[[StepDone], None]) -> None:
         self.model = model
         self.report = report
+        self.deaf = True
 
     async def receive(self, message: Any) -> Any:
         match message:
-            case Step():
+            case Step() if not self.deaf:
                 self.report(self.model.run(message))
             case Reset():
+                self.deaf = False
                 self.model.reset()
             case WorkerStatistics():
                 return {"steps": self.model.steps}
