@@ -70,8 +70,6 @@ class ChatTemplate:
         depend on later ones can be written a role at a time.  A default system prompt that the template inserts
         stands before the first message.
         """
-        if not messages:
-            return self._around(role, ())
         # Templates look at the role before and at whether one came before; not at what was said.
         key = (role, len(messages) > 1, "/".join(str(message.get("role", "")) for message in messages[-2:]))
         if key not in self._roles:

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..actors.errors import InvalidRequest
 from .expression import Expression, Gen, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, Select, flatten
-from .sampling_arguments import resolve
 from .script import Choose, Generate, ScopeClose, ScopeOpen
 from .stream import Stream
 from .variable import Variable
@@ -25,52 +24,51 @@ class Author:
         self.scopes: tuple[tuple[str, Variable], ...] = ()
 
     def write(self, expression: Expression | str) -> tuple[Any, ...]:
-        """Give the steps for an expression; raises InvalidRequest before any of them is written."""
-        items = flatten(expression)
+        """Give the steps for an expression; raises InvalidRequest, and then nothing of it is written."""
+        if type(expression) is str:
+            return (expression,)
         role, scopes = self.role, self.scopes
         named: dict[str, Variable] = {}
         try:
-            steps = tuple([item if type(item) is str else self._step(item, named) for item in items])
-        except BaseException:
+            steps = tuple([item if type(item) is str else self._step(item, named) for item in flatten(expression)])
+        except InvalidRequest:
             self.role, self.scopes = role, scopes
             raise
-        self.stream.variables.update(named)
+        if named:
+            self.stream.variables.update(named)
         return steps
 
     def _step(self, item: Any, named: dict[str, Variable]) -> Any:
-        stream = self.stream
-        match item:
-            case Gen():
-                sampling = resolve(stream.defaults, item.options)
-                stream.backend.verify(sampling)
-                return Generate(_declare(item.name, named), sampling)
-            case RoleBegin():
-                if self.role is not None:
-                    raise InvalidRequest("role", f"{item.role!r} cannot begin while {self.role!r} is open")
-                self.role = item.role
-                return item
-            case RoleEnd():
-                if self.role != item.role:
-                    opened = "no role is open" if self.role is None else f"{self.role!r} is open"
-                    raise InvalidRequest("role", f"{item.role!r} cannot end here: {opened}")
-                self.role = None
-                return item
-            case Select():
-                return Choose(_declare(item.name, named), item.choices)
-            case ScopeBegin():
-                variable = _declare(item.name, named)
-                self.scopes += ((item.name, variable),)
-                return ScopeOpen(variable)
-            case ScopeEnd():
-                if not self.scopes or self.scopes[-1][0] != item.name:
-                    raise InvalidRequest("var_scope", f"{item.name!r} is not the scope that was opened last")
-                *outer, (_, variable) = self.scopes
-                self.scopes = tuple(outer)
-                return ScopeClose(variable)
-            case str():
-                return str(item)
-            case _:
-                raise InvalidRequest("expression", f"a program cannot say {type(item).__name__}: {item!r:.80}")
+        kind = type(item)
+        if kind is RoleBegin:
+            if self.role is not None:
+                raise InvalidRequest("role", f"{item.role!r} cannot begin while {self.role!r} is open")
+            self.role = item.role
+            return item
+        if kind is RoleEnd:
+            if self.role != item.role:
+                opened = "no role is open" if self.role is None else f"{self.role!r} is open"
+                raise InvalidRequest("role", f"{item.role!r} cannot end here: {opened}")
+            self.role = None
+            return item
+        if kind is Gen:
+            stream = self.stream
+            return Generate(_declare(item.name, named), stream.defaults.resolve(item.options, stream.backend))
+        if kind is Select:
+            return Choose(_declare(item.name, named), item.choices)
+        if kind is ScopeBegin:
+            variable = _declare(item.name, named)
+            self.scopes += ((item.name, variable),)
+            return ScopeOpen(variable)
+        if kind is ScopeEnd:
+            if not self.scopes or self.scopes[-1][0] != item.name:
+                raise InvalidRequest("var_scope", f"{item.name!r} is not the scope that was opened last")
+            *outer, (_, variable) = self.scopes
+            self.scopes = tuple(outer)
+            return ScopeClose(variable)
+        if isinstance(item, str):
+            return str(item)
+        raise InvalidRequest("expression", f"a program cannot say {kind.__name__}: {item!r:.80}")
 
 
 def _declare(name: str | None, named: dict[str, Variable]) -> Variable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self
@@ -106,7 +107,7 @@ class Batch:
         failure: list[BaseException] = []
         with Progress(len(self._calls), shown=self._items.progress_bar) as progress:
 
-            async def work(scope: anyio.CancelScope) -> None:
+            async def work() -> None:
                 for index, call in calls:
                     if room is not None:
                         await room()
@@ -116,17 +117,19 @@ class Batch:
                     except Exception as error:
                         if self._items.raises:
                             failure.append(error)
-                            scope.cancel()
-                            return
+                            raise
                         state = ProgramState(stream)
                     progress.advance()
                     give(index, state)
 
-            async with anyio.create_task_group() as group:
-                for _ in range(min(self._items.at_once, len(self._calls))):
-                    group.start_soon(work, group.cancel_scope)
-        if failure:
-            raise failure[0]
+            try:
+                async with asyncio.TaskGroup() as group:  # thousands of workers: anyio's costs four times as much
+                    for _ in range(min(self._items.at_once, len(self._calls))):
+                        group.create_task(work())
+            except ExceptionGroup:
+                if failure:
+                    raise failure[0] from None
+                raise
 
 
 class Feed(Actor[Message]):

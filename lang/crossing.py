@@ -26,7 +26,7 @@ class Crossing(Generic[R]):
         self._task: asyncio.Task[R] | None = None
         self._cancelled = False
         self._done = threading.Event()
-        self._wake: Callable[[], None] = lambda: None
+        self._wake: Callable[[], object] = lambda: None
 
     def block(self) -> R:
         """Wait in a thread that has nothing else to do."""

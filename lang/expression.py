@@ -22,10 +22,10 @@ class Expression(msgspec.Struct, frozen=True):
 
 
 class Gen(Expression, frozen=True):
-    """Generate text. options: what the call to `gen` asked for, as fields of SamplingParams."""
+    """Generate text. options: what the call to `gen` asked for, as fields of SamplingParams and values."""
 
     name: str | None
-    options: dict[str, Any]
+    options: tuple[tuple[str, Any], ...]
 
 
 class Select(Expression, frozen=True):
@@ -67,7 +67,7 @@ class Sequence(Expression, frozen=True):
 
 def flatten(expression: Expression | str) -> tuple[Expression | str, ...]:
     """Give the items of an expression; InvalidRequest if it is neither an expression nor text."""
-    if isinstance(expression, Sequence):
+    if type(expression) is Sequence:
         return expression.items
     if isinstance(expression, (str, Expression)):
         return (expression,)

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from ..actors.backend import Backend
 from ..actors.core import SupervisorClosed
 from ..actors.errors import BackendUnset, InvalidRequest
-from .crossing import Crossing, await_in, running_loop, wait_in
+from .crossing import await_in, wait_in
 
 __all__ = ["HOUSE", "House", "home_of", "set_default_backend"]
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
-
-import anyio
 
 from ..actors.backend import Backend, Prompt, Scores
 from ..actors.chat_template import ChatTemplate
@@ -64,14 +63,14 @@ class NullBackend(Backend):
     async def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:
         self.generations += 1
         if self.latency_s:
-            await anyio.sleep(self.latency_s)
+            await asyncio.sleep(self.latency_s)
         said = self.text if isinstance(self.text, str) else self.text(prompt)
         text, finish = _cut(said, prompt, sampling)
         yield Delta(text=text, finish=finish)
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
         if self.latency_s:
-            await anyio.sleep(self.latency_s)
+            await asyncio.sleep(self.latency_s)
         scores = tuple(
             Score(text=text, tokens=(0,), logprobs=(-1.0 - index,)) for index, text in enumerate(continuations)
         )

@@ -11,8 +11,8 @@ import anyio
 from ..actors.backend import Backend
 from ..actors.core import Actor, Inbox, Message, Stopped
 from ..actors.errors import Aborted
-from ..actors.sampling import SamplingParams
 from .body import perform
+from .sampling_arguments import Defaults
 from .state import ProgramState
 from .stream import Stream
 
@@ -26,7 +26,7 @@ class Call:
 
     def __init__(
         self, body: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend,
-        defaults: SamplingParams,
+        defaults: Defaults,
     ) -> None:  # fmt: skip
         self.body = body
         self.name = getattr(body, "__name__", "program")

@@ -12,7 +12,7 @@ from .batch import Batch, Items
 from .crossing import await_in, wait_in
 from .house import HOUSE
 from .performer import Call, Performer, play
-from .sampling_arguments import RUN_ARGUMENTS, run_defaults
+from .sampling_arguments import RUN_ARGUMENTS, Defaults
 from .state import ProgramState
 from .stream import Stream
 
@@ -45,11 +45,13 @@ class Program:
         self.__doc__ = body.__doc__
         self._names = [parameter.name for parameter in parameters[1:] if parameter.kind.name != "VAR_KEYWORD"]
         self._signature = inspect.signature(body)
+        self._required = {p.name for p in parameters[1:] if p.default is p.empty and not p.kind.name.startswith("VAR")}
+        self._plain: Defaults | None = None  # for runs without sampling arguments
 
     # --- one -------------------------------------------------------------------------------------------------------
 
     def run(
-        self, *arguments: Any, stream: bool = False, backend: Backend | None = None, use_thread: bool = True,
+        self, *arguments: Any, stream: bool = False, backend: Backend | None = None, use_thread: bool = True,  # noqa: ARG002
         **keywords: Any,
     ) -> ProgramState:  # fmt: skip
         """Run to the end and give the state; with stream=True give it at once, to be read while the program runs.
@@ -111,8 +113,8 @@ class Program:
         **sampling: Any,
     ) -> Batch:
         """Do what `run_batch` does, in async code: `await` gives the list, `async for` the states one by one."""
-        defaults = run_defaults(sampling)
         chosen = HOUSE.choose(backend)
+        defaults = self._defaults(sampling, chosen)
         calls = [self._item(item, chosen, defaults) for item in batch_arguments]
         return Batch(calls, chosen, Items(num_threads, order, on_error, progress_bar))
 
@@ -132,9 +134,16 @@ class Program:
 
     def _call(self, arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend) -> Call:
         sampling = {name: keywords.pop(name) for name in list(keywords) if name in RUN_ARGUMENTS}
-        return self._checked(arguments, keywords, backend, run_defaults(sampling))
+        return self._checked(arguments, keywords, backend, self._defaults(sampling, backend))
 
-    def _item(self, item: Any, backend: Backend, defaults: Any) -> Call:
+    def _defaults(self, sampling: dict[str, Any], backend: Backend) -> Defaults:
+        if sampling:
+            return Defaults(sampling, backend)
+        if self._plain is None or not self._plain.hold_for(backend):
+            self._plain = Defaults({}, backend)
+        return self._plain
+
+    def _item(self, item: Any, backend: Backend, defaults: Defaults) -> Call:
         if isinstance(item, Mapping):
             return self._checked((), dict(item), backend, defaults)
         if isinstance(item, (tuple, list)):
@@ -144,12 +153,13 @@ class Program:
             return self._checked((), dict(zip(free, item, strict=False)), backend, defaults)
         raise InvalidRequest("batch_arguments", f"an item is a dict or a tuple of arguments; got {item!r:.80}")
 
-    def _checked(self, arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend, defaults: Any) -> Call:
+    def _checked(self, arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend, defaults: Defaults) -> Call:
         keywords = {**self.bound, **keywords}
-        try:
-            self._signature.bind(None, *arguments, **keywords)
-        except TypeError as error:
-            raise InvalidRequest("arguments", f"{self.__name__}{self._signature}: {error}") from None
+        if arguments or keywords.keys() != self._required:  # else it is plain that they fit
+            try:
+                self._signature.bind(None, *arguments, **keywords)
+            except TypeError as error:
+                raise InvalidRequest("arguments", f"{self.__name__}{self._signature}: {error}") from None
         return Call(self.body, arguments, keywords, backend, defaults)
 
 
@@ -169,7 +179,9 @@ async def _start(call: Call) -> ProgramState:
 @overload
 def function(body: Callable[..., Any], /) -> Program: ...
 @overload
-def function(body: None = None, /, *, num_api_spec_tokens: int | None = None) -> Callable[[Callable[..., Any]], Program]: ...
+def function(
+    body: None = None, /, *, num_api_spec_tokens: int | None = None
+) -> Callable[[Callable[..., Any]], Program]: ...
 def function(body: Any = None, /, *, num_api_spec_tokens: int | None = None) -> Any:
     """Make a program of a function, plain or async, whose first parameter is the state."""
     if num_api_spec_tokens is not None:

@@ -45,7 +45,10 @@ class TextReader(Generic[T]):
         return item
 
     def poll(self) -> tuple[str, Any] | tuple[()] | None:
-        """Give what there is now, from any thread: a chunk and what is known of it, () at the end, None if it must wait."""
+        """Give what there is now, from any thread: a chunk and what is known of its variable, or () at the end.
+
+        None: nothing yet.
+        """
         stream = self._stream
         over = stream.over  # looked at first: what was said before the end is found behind it
         chunk, complete = self._unread(over)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any
@@ -11,11 +12,11 @@ import anyio
 
 from ..actors.backend import Backend
 from ..actors.core import Actor, Inbox, Ref, Stopped
-from ..actors.errors import Aborted, GenerationFailed, Overloaded
-from ..actors.sampling import SamplingParams
+from ..actors.errors import Aborted, GenerationFailed
 from .bell import Bell
 from .choices import token_length_normalized
 from .expression import RoleBegin, RoleEnd
+from .sampling_arguments import Defaults
 from .script import Append, Branches, Choose, End, Generate, ScopeClose, ScopeOpen, ToStream
 from .transcript import Transcript
 from .variable import Choice, Generation, Variable
@@ -34,7 +35,7 @@ class Stream(Actor[ToStream]):
     waiter raises it.
     """
 
-    def __init__(self, name: str, backend: Backend, defaults: SamplingParams, parent: Stream | None = None) -> None:
+    def __init__(self, name: str, backend: Backend, defaults: Defaults, parent: Stream | None = None) -> None:
         self.name = name
         self.backend = backend
         self.defaults = defaults
@@ -183,52 +184,51 @@ class Stream(Actor[ToStream]):
         for branch in self.branches:
             if not branch.over:
                 branch.cancel_nowait(error or Aborted(f"{self.name} has ended"))
-        with anyio.CancelScope(shield=True):
-            for branch in self.branches:
-                if branch.address is not None:
-                    await branch.address.join()
+        if self.branches:
+            with anyio.CancelScope(shield=True):
+                for branch in self.branches:
+                    if branch.address is not None:
+                        await branch.address.join()
         if not inbox.stopping:
             inbox.drain()
 
     async def _execute_all(self, inbox: Inbox[ToStream]) -> None:
-        transcript = self.transcript
+        transcript, bell, text_bell = self.transcript, self.bell, self.text_bell
         while True:
             for message, _ in await inbox.batch():
-                if isinstance(message, End):
+                if type(message) is not Append:
                     await self._end_branches()
                     self.fail(None)
                     return
-                said = False
                 for step in message.steps:
                     if type(step) is str:
                         transcript.say(step)
-                        said = True
-                    else:
-                        await self._execute(step)
+                    elif (waiting := self._execute(step)) is not None:
+                        await waiting
                 self.executed += 1
-                if said:
-                    self.text_bell.ring()
-                self.bell.ring()
+                text_bell.ring()
+                bell.ring()
 
-    async def _execute(self, step: Any) -> None:
-        transcript = self.transcript
-        match step:
-            case Generate():
-                await self._generate(step)
-            case RoleBegin():
-                transcript.begin_role(step.role, self.backend.chat_template)
-            case RoleEnd():
-                transcript.end_role()
-            case Choose():
-                await self._choose(step)
-            case ScopeOpen():
-                step.variable.start = transcript.length
-            case ScopeClose():
-                step.variable.set(transcript.text[step.variable.start :])
-            case Branches():
-                await self._branch(step)
-            case _:
-                raise AssertionError(f"no such step: {step!r}")
+    def _execute(self, step: Any) -> Coroutine[Any, Any, None] | None:
+        """Execute a step, or give what executes it, for it waits."""
+        kind, transcript = type(step), self.transcript
+        if kind is RoleBegin:
+            transcript.begin_role(step.role, self.backend.chat_template)
+        elif kind is RoleEnd:
+            transcript.end_role()
+        elif kind is Generate:
+            return self._generate(step)
+        elif kind is Choose:
+            return self._choose(step)
+        elif kind is ScopeOpen:
+            step.variable.start = transcript.length
+        elif kind is ScopeClose:
+            step.variable.set(transcript.text[step.variable.start :])
+        elif kind is Branches:
+            return self._branch(step)
+        else:
+            raise AssertionError(f"no such step: {step!r}")
+        return None
 
     async def _settle_tail(self) -> None:
         """Tokenize the constant text said since the last generation, together, once."""

@@ -20,7 +20,7 @@ class Variable:
         self.ready = False
         self.value: Any = None
         self.start: int | None = None  # where in the text its value begins, once it is being written
-        self.origin: Generation | Choice | list[Generation | Choice | None] | None = None
+        self.origin: Generation | Choice | list[Any] | None = None  # a list: gathered from branches, one each
 
     def set(self, value: Any) -> None:
         self.value = value
@@ -28,7 +28,7 @@ class Variable:
 
     def meta_info(self) -> Any:
         """Tell how it came about, as far as that is known now; None if nothing generated it."""
-        if isinstance(self.origin, list):  # gathered from the branches of a fork
+        if isinstance(self.origin, list):
             return [None if origin is None else origin.meta_info() for origin in self.origin]
         return None if self.origin is None else self.origin.meta_info()
 
