@@ -11,8 +11,9 @@ __all__ = ["KVPool"]
 class KVPool:
     """Hold the keys and values of `slots` tokens for every layer.
 
-    entries[layer]: [slots + 1, 2 * kv_heads * head_dim], a token's keys then its values, so that writing a token is one
-    row copy and gathering it another.  keys[layer] and values[layer] are views of it, [slots + 1, kv_heads, head_dim].
+    entries[layer]: [slots + 1, kv_heads * 2 * head_dim], for each head a token's key and then its value, so that one
+    row copy gathers a token, whole or by the head.  keys[layer] and values[layer] are views of it,
+    [slots + 1, kv_heads, head_dim].
     Slot number `slots` belongs to nobody: padding may be written there.  Which request owns which slot is the
     scheduler's business.  The tensors start as zeros, so what padding reads is finite.
     """
@@ -23,11 +24,12 @@ class KVPool:
         for name, given in (("layers", layers), ("slots", slots), ("kv_heads", kv_heads), ("head_dim", head_dim)):
             if given < 1:
                 raise ValueError(f"KVPool: {name} is {given}; it must be at least 1")
-        width = kv_heads * head_dim
         self.slots = slots
-        self.entries = [torch.zeros(slots + 1, 2 * width, dtype=dtype, device=device) for _ in range(layers)]
-        self.keys = [entries[:, :width].view(slots + 1, kv_heads, head_dim) for entries in self.entries]
-        self.values = [entries[:, width:].view(slots + 1, kv_heads, head_dim) for entries in self.entries]
+        width = kv_heads * 2 * head_dim
+        self.entries = [torch.zeros(slots + 1, width, dtype=dtype, device=device) for _ in range(layers)]
+        by_head = [entries.view(slots + 1, kv_heads, 2, head_dim) for entries in self.entries]
+        self.keys = [entries[:, :, 0] for entries in by_head]
+        self.values = [entries[:, :, 1] for entries in by_head]
 
     @property
     def dummy_slot(self) -> int:
@@ -39,6 +41,7 @@ class KVPool:
         """Tell how much memory the pool takes."""
         return sum(entries.nbytes for entries in self.entries)
 
-    def write(self, layer: int, slots_T: Tensor, entries_TE: Tensor) -> None:
-        """Store the new tokens of one layer: entries_TE is [T, 2 * kv_heads * head_dim], keys then values."""
-        self.entries[layer].index_copy_(0, slots_T, entries_TE)
+    def write(self, layer: int, slots_T: Tensor, k_TKD: Tensor, v_TKD: Tensor) -> None:
+        """Store the keys and values of one layer's new tokens, each [T, kv_heads, head_dim]."""
+        self.keys[layer].index_copy_(0, slots_T, k_TKD)
+        self.values[layer].index_copy_(0, slots_T, v_TKD)

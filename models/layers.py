@@ -2,28 +2,66 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
-__all__ = ["Linear"]
+from ..kernels.half_linear import HalfMatrix, fits_half
+
+__all__ = ["HalfLinear", "Linear", "PlainLinear", "linear"]
 
 
-class Linear:
-    """Multiply by a weight kept as [in, out] and add a bias if there is one."""
+class Linear(Protocol):
+    """Multiply by a weight and add a bias if there is one.
 
-    __slots__ = ("bias", "weight")
+    Shape suffixes:  T tokens    I inputs    O outputs
+    """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.weight = weight
-        self.bias = bias
-
-    def __call__(self, x_TI: Tensor) -> Tensor:
-        if self.bias is None:
-            return torch.mm(x_TI, self.weight)
-        return torch.addmm(self.bias, x_TI, self.weight)
+    def __call__(self, x_TI: Tensor) -> Tensor: ...
 
     def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
-        """Add the product to a residual stream in place: one pass instead of two."""
-        residual_TO.addmm_(x_TI, self.weight)
-        if self.bias is not None:
-            residual_TO.add_(self.bias)
+        """Add the result to a residual stream in place."""
+        ...
+
+
+def linear(weight_IO: Tensor, bias_O: Tensor | None = None) -> Linear:
+    """Choose how to multiply by a weight: packed as float16 where that is faster and loses nothing."""
+    if fits_half(weight_IO):
+        return HalfLinear(weight_IO, bias_O)
+    return PlainLinear(weight_IO, bias_O)
+
+
+class PlainLinear:
+    """Multiply by a weight kept as [in, out]."""
+
+    __slots__ = ("bias_O", "weight_IO")
+
+    def __init__(self, weight_IO: Tensor, bias_O: Tensor | None = None) -> None:
+        self.weight_IO = weight_IO
+        self.bias_O = bias_O
+
+    def __call__(self, x_TI: Tensor) -> Tensor:
+        if self.bias_O is None:
+            return torch.mm(x_TI, self.weight_IO)
+        return torch.addmm(self.bias_O, x_TI, self.weight_IO)
+
+    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
+        residual_TO.addmm_(x_TI, self.weight_IO)
+        if self.bias_O is not None:
+            residual_TO.add_(self.bias_O)
+
+
+class HalfLinear:
+    """Multiply by a weight that is packed as float16 (see kernels/half_linear.py)."""
+
+    __slots__ = ("matrix",)
+
+    def __init__(self, weight_IO: Tensor, bias_O: Tensor | None = None) -> None:
+        self.matrix = HalfMatrix(weight_IO, bias_O)
+
+    def __call__(self, x_TI: Tensor) -> Tensor:
+        return self.matrix.multiply(x_TI)
+
+    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
+        residual_TO.add_(self.matrix.multiply(x_TI))

@@ -18,7 +18,7 @@ from ..kernels.kv_pool import KVPool
 from ..kernels.norm import rms_norm
 from ..kernels.rope import rotate_
 from .config import ModelConfig
-from .layers import Linear
+from .layers import Linear, linear
 from .parameters import Parameter, Source
 from .rope import rotations
 
@@ -33,7 +33,7 @@ class Llama:
         self.embedding_VC = weights["embedding"]
         self.layers = [Layer(config, number, weights) for number in range(config.layers)]
         self.norm_C = weights["norm"]
-        self.head = Linear(_head(config, weights))
+        self.head = linear(_head(config, weights))
         self.rotations_LP = rotations(config.rope, config.head_dim, self.embedding_VC.device)
 
     def forward(
@@ -68,29 +68,28 @@ class Layer:
     """One attention and one gated transformation, each added to the residual stream x."""
 
     def __init__(self, config: ModelConfig, number: int, weights: Mapping[str, Tensor]) -> None:
-        def linear(name: str) -> Linear:
-            return Linear(weights[f"{number}.{name}.weight"], weights.get(f"{number}.{name}.bias"))
+        def projection(name: str) -> Linear:
+            return linear(weights[f"{number}.{name}.weight"], weights.get(f"{number}.{name}.bias"))
 
         self.number = number
         self.epsilon = config.norm_epsilon
-        self.heads, self.rotated, self.head_dim = config.heads, config.heads + config.kv_heads, config.head_dim
+        self.heads, self.kv_heads = config.heads, config.kv_heads
         self.attention_norm_C = weights[f"{number}.attention_norm"]
-        self.qkv = linear("qkv")
-        self.output = linear("output")
+        self.qkv = projection("qkv")
+        self.output = projection("output")
         self.mlp_norm_C = weights[f"{number}.mlp_norm"]
-        self.gate_up = linear("gate_up")
-        self.down = linear("down")
+        self.gate_up = projection("gate_up")
+        self.down = projection("down")
 
     def attend_(
         self, x_TC: Tensor, rotations_TP: Tensor, slots_T: Tensor, pool: KVPool, attention: Attention, plan: Plan
     ) -> None:
-        # One row of qkv:  [ H * D queries | K * D keys | K * D values ];  keys and values are the token's pool entry.
-        qkv_T = self.qkv(rms_norm(x_TC, self.attention_norm_C, self.epsilon))
-        queries = self.heads * self.head_dim
-        rotate_(qkv_T[:, : self.rotated * self.head_dim].unflatten(1, (self.rotated, self.head_dim)), rotations_TP)
-        pool.write(self.number, slots_T, qkv_T[:, queries:])
-        q_THD = qkv_T[:, :queries].unflatten(1, (self.heads, self.head_dim))
-        self.output.add_to_(x_TC, attention.attend(q_THD, self.number, pool, plan).flatten(1))
+        # A token's row of qkv:  [0, H) query heads    [H, H + K) key heads    [H + K, H + 2 * K) value heads
+        H, K = self.heads, self.kv_heads
+        qkv_TXD = self.qkv(rms_norm(x_TC, self.attention_norm_C, self.epsilon)).unflatten(1, (H + 2 * K, -1))
+        rotate_(qkv_TXD[:, : H + K], rotations_TP)
+        pool.write(self.number, slots_T, qkv_TXD[:, H : H + K], qkv_TXD[:, H + K :])
+        self.output.add_to_(x_TC, attention.attend(qkv_TXD[:, :H], self.number, pool, plan).flatten(1))
 
     def transform_(self, x_TC: Tensor) -> None:
         gate_up_T = self.gate_up(rms_norm(x_TC, self.mlp_norm_C, self.epsilon))
