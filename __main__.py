@@ -1,0 +1,48 @@
+"""The command `callboard`, also as `python -m callboard`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+from .commands import chat, doctor, run, serve
+
+__all__ = ["main"]
+
+_EPILOG = """\
+callboard chat            talk to the model that ships
+callboard serve           serve it: OpenAI's and SGLang's routes on http://127.0.0.1:30000
+callboard doctor          what this machine can run
+callboard COMMAND --help  all options of a command
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; give its exit status: 0, 1 for what failed, 2 for wrong arguments, 130 for an interrupt."""
+    parser = argparse.ArgumentParser(
+        prog="callboard",
+        description="A language for programs that call language models, and the actor runtime that serves them.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"callboard {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for command in (serve, chat, run, doctor):
+        command.add(commands)
+    chosen = parser.parse_args(arguments)
+    try:
+        return chosen.command(chosen)
+    except ValueError as error:  # every wrong argument is one, and says which
+        print(f"callboard: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # an address that is taken, a file that is not there
+        print(f"callboard: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

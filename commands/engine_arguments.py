@@ -1,0 +1,59 @@
+"""The options of every command that starts an engine."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..actors.engine import Engine
+
+__all__ = ["add_engine_arguments", "make_engine", "summary"]
+
+_OPTIONS = (
+    "device", "dtype", "context_length", "max_rows", "kv_slots", "chunk_tokens", "max_queued", "policy", "load_format",
+    "served_name", "threads", "seed",
+)  # fmt: skip
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the engine's options; one that is not given keeps the engine's own default."""
+    group = parser.add_argument_group("engine")
+    add = group.add_argument
+    add(
+        "--model",
+        "--model-path",
+        default="embedded",
+        metavar="PATH",
+        help="a folder in the Hugging Face layout; the default, embedded, is the small model that ships",
+    )
+    add("--device", metavar="NAME", help="cpu, cuda, cuda:1; by default the best there is")
+    add("--dtype", choices=("float32", "bfloat16", "float16"), help="by default float32 on a CPU, else the model's own")
+    add("--context-length", type=int, metavar="TOKENS", help="of a prompt and its output; at most the model's own")
+    add("--max-rows", type=int, metavar="N", help="requests computed at once (64)")
+    add("--kv-slots", type=int, metavar="TOKENS", help="tokens the KV pool holds; by default sized from memory")
+    add("--chunk-tokens", type=int, metavar="TOKENS", help="prompt tokens computed a step (512)")
+    add("--max-queued", type=int, metavar="N", help="requests admitted at once; one more is refused (4096)")
+    add("--policy", choices=("longest-prefix", "first-come"), help="which waiting request goes first (longest-prefix)")
+    add("--load-format", choices=("auto", "dummy"), help="dummy fills the weights at random: for measuring")
+    add("--served-name", "--served-model-name", metavar="NAME", help="what clients call the model")
+    add("--threads", type=int, metavar="N", help="of torch on a CPU")
+    add("--seed", type=int, metavar="N", help="makes requests that bring no seed repeatable")
+
+
+def make_engine(arguments: argparse.Namespace) -> Engine:
+    """Make the engine the arguments ask for; ValueError names what is wrong."""
+    from ..actors.engine import Engine
+
+    given = {name: getattr(arguments, name) for name in _OPTIONS}
+    return Engine(arguments.model, **{name: value for name, value in given.items() if value is not None})
+
+
+def summary(engine: Engine) -> list[tuple[str, Any]]:
+    """Say what a running engine serves, on what, with how much room."""
+    limits = engine.limits
+    return [
+        ("model", f"{engine.name} ({limits.architecture}, {limits.dtype}, on {limits.device})"),
+        ("context", f"{limits.context_length:,} tokens"),
+        ("room", f"{limits.kv_slots:,} tokens in the KV pool, {limits.max_rows} requests at once"),
+    ]

@@ -1,0 +1,97 @@
+"""callboard run: run a program of a file and print what it wrote."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .engine_arguments import add_engine_arguments, make_engine
+
+if TYPE_CHECKING:
+    from ..lang import Program
+
+__all__ = ["add", "find_program", "read_arguments", "run"]
+
+
+def add(commands: Any) -> None:
+    """Add the command and its options."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "run",
+        help="run a program of a Python file",
+        description="Import FILE.py, run the program in it, and print the text as it grows.",
+    )
+    parser.add_argument("target", metavar="FILE.py[:PROGRAM]", help="PROGRAM may be left out if the file has only one")
+    parser.add_argument("--arg", action="append", default=[], metavar="NAME=TEXT", help="an argument, as a string")
+    parser.add_argument("--json", action="append", default=[], metavar="NAME=JSON", help="an argument, as JSON")
+    add_engine_arguments(parser)
+    parser.set_defaults(command=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the program on an engine of its own; a failure is printed and gives exit status 1."""
+    import anyio
+
+    given = read_arguments(arguments.arg, arguments.json)
+    program = find_program(arguments.target)
+    return anyio.run(_run, make_engine(arguments), program, given)
+
+
+async def _run(engine: Any, program: Program, given: dict[str, Any]) -> int:
+    async with engine:
+        state = await program.arun(**given, backend=engine, stream=True)
+        try:
+            async for text in state.text_async_iter():
+                print(text, end="", flush=True)
+        finally:
+            print(flush=True)
+        error = state.error()
+    if error is not None:
+        print(f"callboard: {type(error).__name__}: {error}", file=sys.stderr)
+    return 0 if error is None else 1
+
+
+def read_arguments(texts: list[str], jsons: list[str]) -> dict[str, Any]:
+    """Read NAME=TEXT and NAME=JSON; ValueError says which is wrong."""
+    import msgspec
+
+    given: dict[str, Any] = {}
+    for flag, items in (("--arg", texts), ("--json", jsons)):
+        for item in items:
+            name, equals, value = item.partition("=")
+            if not equals or not name.isidentifier():
+                raise ValueError(f"{flag}: {item!r} is not NAME=VALUE")
+            if name in given:
+                raise ValueError(f"{flag}: {name!r} is given twice")
+            try:
+                given[name] = value if flag == "--arg" else msgspec.json.decode(value)
+            except msgspec.DecodeError as error:
+                raise ValueError(f"--json: the value of {name!r} is not JSON: {error}") from error
+    return given
+
+
+def find_program(target: str) -> Program:
+    """Import the file and find its program; ValueError says what there is if it cannot be told."""
+    from ..lang import Program
+
+    file, _, name = target.partition(":")
+    path = Path(file)
+    if path.suffix != ".py" or not path.is_file():
+        raise ValueError(f"{file!r} is not a Python file")
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent.resolve()))  # as `python FILE.py` does, so that it finds its neighbours
+    spec.loader.exec_module(module)
+    programs = {key: value for key, value in vars(module).items() if isinstance(value, Program)}
+    if name:
+        if name not in programs:
+            raise ValueError(f"{file} has no program {name!r}; it has {', '.join(programs) or 'none'}")
+        return programs[name]
+    if len(programs) != 1:
+        raise ValueError(f"{file} has {len(programs)} programs; name one, as in {file}:NAME: {', '.join(programs)}")
+    return next(iter(programs.values()))

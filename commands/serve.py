@@ -1,0 +1,165 @@
+"""callboard serve: the engine and its gateway, until a signal."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from .engine_arguments import add_engine_arguments, make_engine, summary
+
+if TYPE_CHECKING:
+    from ..actors.engine import Engine
+    from ..actors.gateway import GatewayOptions
+
+__all__ = ["add", "busy_line", "serve"]
+
+
+def add(commands: Any) -> None:
+    """Add the command and its options."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "serve", help="serve a model over HTTP", description="Serve a model: OpenAI's routes and SGLang's /generate."
+    )
+    gateway = parser.add_argument_group("gateway")
+    add = gateway.add_argument
+    add("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1: this machine alone)")
+    add("--port", type=int, default=30000, help="0 takes a free one (30000)")
+    add(
+        "--api-key",
+        metavar="KEY",
+        help="clients must give it; better set CALLBOARD_API_KEY, which no process list shows",
+    )
+    add("--admin-api-key", metavar="KEY", help="for /flush_cache; or CALLBOARD_ADMIN_API_KEY; by default the API key")
+    add("--certfile", metavar="PEM", help="with --keyfile: serve over TLS")
+    add("--keyfile", metavar="PEM")
+    add("--grace", type=float, default=5.0, metavar="SECONDS", help="what requests in progress get at a stop (5)")
+    add("--max-body-mib", type=float, default=32.0, metavar="MIB", help="the largest request body (32)")
+    add("--quiet", action="store_true", help="print no line a second while busy")
+    add_engine_arguments(parser)
+    parser.set_defaults(command=serve)
+
+
+def serve(arguments: argparse.Namespace) -> int:
+    """Serve until SIGINT or SIGTERM; a second signal does not wait for the grace."""
+    import logging
+
+    import anyio
+
+    from ..actors.core import ActorDied, RestartLimit
+    from ..actors.gateway import GatewayOptions
+
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    options = GatewayOptions(
+        host=arguments.host,
+        port=arguments.port,
+        api_key=arguments.api_key or os.environ.get("CALLBOARD_API_KEY"),
+        admin_api_key=arguments.admin_api_key or os.environ.get("CALLBOARD_ADMIN_API_KEY"),
+        certfile=arguments.certfile,
+        keyfile=arguments.keyfile,
+        grace_s=arguments.grace,
+        body_bytes=int(arguments.max_body_mib * (1 << 20)),
+    )
+    options.verify()  # before the model is loaded
+    for path in (options.certfile, options.keyfile):
+        if path is not None and not os.path.isfile(path):  # noqa: PTH113
+            raise ValueError(f"there is no file {path}")
+    try:
+        anyio.run(_serve, make_engine(arguments), options, arguments.quiet)
+    except BaseExceptionGroup as errors:
+        error = _first(errors)
+        if not isinstance(error, (RestartLimit, ActorDied)):
+            raise error from errors
+        _tell(f"callboard: the engine ended: {error} ({error.__cause__!r})")
+        return 1
+    return 0
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
+    """Take the first error out of the task groups it came through."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+async def _serve(engine: Engine, options: GatewayOptions, quiet: bool) -> None:
+    import anyio
+
+    from ..actors.gateway import Address, Gateway
+
+    # Entered first, so that a signal during the start is not lost and ends it in order.
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with anyio.create_task_group() as group:
+
+            async def watch(gateways: list[Any]) -> None:
+                stopping = False
+                async for _ in signals:
+                    if stopping or not gateways:
+                        group.cancel_scope.cancel()
+                        return
+                    stopping = True
+                    _tell(f"stopping; requests in progress have {options.grace_s:g} s (once more: at once)")
+                    group.start_soon(gateways[0].stop)
+
+            gateways: list[Any] = []
+            group.start_soon(watch, gateways)
+            began = time.monotonic()
+            async with engine:
+                supervisor = await engine.supervisor.supervise("gateway", grace=options.grace_s + 5.0)
+                gateway = await supervisor.spawn(lambda: Gateway(engine, options), name="gateway")
+                _announce(engine, options, await gateway.ask(Address()), time.monotonic() - began)
+                gateways.append(gateway)
+                if not quiet:
+                    group.start_soon(_report, engine)
+                await gateway.join()
+            group.cancel_scope.cancel()
+
+
+def _announce(engine: Engine, options: GatewayOptions, url: str, seconds: float) -> None:
+    keys = "an API key is needed" if options.api_key else "open to whoever can reach it"
+    lines = [
+        ("address", f"{url}   ({keys})"),
+        *summary(engine),
+        ("OpenAI", f"base_url = {url}/v1"),
+        ("try", f"curl {url}/generate -H 'Content-Type: application/json' -d '{{\"text\": \"Hello\"}}'"),
+        ("stop", "Ctrl-C"),
+    ]
+    _tell(f"callboard serves after {seconds:.1f} s")
+    for name, value in lines:
+        _tell(f"  {name:<8} {value}")
+    if options.api_key is None and options.host not in ("127.0.0.1", "::1", "localhost"):
+        _tell(f"  warning  {options.host} is reachable from outside and no API key is set: set CALLBOARD_API_KEY")
+
+
+async def _report(engine: Engine) -> None:
+    """Print a line a second while there is something to say."""
+    import anyio
+
+    before: dict[str, Any] = {}
+    then = time.monotonic()
+    while True:
+        await anyio.sleep(1.0)
+        after, now = (await engine.statistics())["scheduler"], time.monotonic()
+        line = busy_line(before, after, now - then)
+        if line:
+            _tell(f"{time.strftime('%H:%M:%S')}  {line}")
+        before, then = after, now
+
+
+def busy_line(before: dict[str, Any], after: dict[str, Any], seconds: float) -> str:
+    """Say what the scheduler did in between; nothing if it was idle."""
+    made = after["output_tokens"] - before.get("output_tokens", after["output_tokens"])
+    if not (after["running"] or after["waiting"] or made > 0):
+        return ""
+    held = 1.0 - after["slots_free"] / max(1, after["slots"])
+    return (
+        f"running {after['running']}  waiting {after['waiting']}  tokens/s {made / seconds:.0f}  "
+        f"cache hits {after['hit_rate']:.0%}  pool {held:.0%}"
+    )
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
