@@ -10,17 +10,14 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 import msgspec
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, regex_to_lark
 
 from ..models.config import read_config
-from .core import Actor, Reply
+from .core import Actor, Inbox, Reply
 from .errors import InvalidRequest
 from .messages import Compile, ToGrammar
 
@@ -125,24 +122,18 @@ class Grammar(Actor[ToGrammar]):
     def __init__(self, cache: GrammarCache, *, threads: int = 2) -> None:
         self._cache = cache
         self._limiter = anyio.CapacityLimiter(threads)
-        self._group: anyio.abc.TaskGroup
 
-    async def __aenter__(self) -> Self:
-        self._group = await anyio.create_task_group().__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._group.cancel_scope.cancel()
-        await self._group.__aexit__(None, None, None)
-
-    async def receive(self, message: ToGrammar) -> Any:
-        match message:
-            case Compile(regex):
-                if regex in self._cache:
-                    return
-                self._group.start_soon(self._compile, regex, self.reply())
+    async def run(self, inbox: Inbox[ToGrammar]) -> None:
+        """Take what waits; compiles run side by side, in tasks that end with this actor."""
+        async with anyio.create_task_group() as group:
+            while True:
+                for message, reply in await inbox.batch():
+                    match message:
+                        case Compile(regex) if reply is not None:
+                            if regex in self._cache:
+                                reply.answer(None)
+                            else:
+                                group.start_soon(self._compile, regex, reply)
 
     async def _compile(self, regex: str, reply: Reply) -> None:
         try:

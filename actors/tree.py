@@ -15,6 +15,7 @@ from .detokenizer import Detokenizer
 from .dispatcher import Dispatcher, DispatcherOptions
 from .engine_options import EngineLimits, EngineOptions, find_device
 from .grammar import Grammar, GrammarCache
+from .messages import StepDone
 from .scheduler import Scheduler, SchedulerOptions
 from .text_stream import token_text
 from .tokenizer import Tokenizer, load_vocabulary
@@ -66,7 +67,7 @@ class Tree:
         grammars = GrammarCache(self._folder)
         core = await self.root.supervise("core", strategy="one_for_all", restarts=3, within=10.0)
         wires.worker = await core.spawn(
-            lambda: Worker(self._worker_options(), report=lambda done: wires.scheduler.post(done), grammars=grammars),
+            lambda: Worker(self._worker_options(), report=self._report, grammars=grammars),
             name="worker",
         )
         loaded = await wires.worker.ask(Describe())
@@ -110,6 +111,9 @@ class Tree:
             mailbox=deep,
         )
         self.programs = await self.root.supervise("programs")
+
+    def _report(self, done: StepDone) -> None:
+        self._wires.scheduler.post(done)  # from the worker's thread; the scheduler is there before any step is
 
     def _worker_options(self) -> WorkerOptions:
         options = self._options
