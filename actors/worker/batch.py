@@ -46,6 +46,7 @@ def build_batch(step: Step, rows: Rows) -> Batch | None:
     decode_slots = np.frombuffer(step.decode_slots, np.int32).astype(np.int64)
     assert len(decode_rows) == len(decode_slots), "a slot a decoding row"
     decode_positions = rows.lengths[decode_rows]
+    assert decode_positions.all(), f"rows {decode_rows[decode_positions == 0]} decode but have not begun"
     rows.lengths[decode_rows] += 1
     if not step.extends:
         if not len(decode_rows):
