@@ -16,7 +16,8 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     chunk_tokens: tokens a step: decode rows count one each, prompts get the rest, but never less than a quarter.
     in_flight: steps sent ahead of their results; 1 is no overlap.
     policy: "first-come", or "longest-prefix" (the request whose prompt the cache knows best).
-    window: waiting requests a step looks at.  patience: steps after which nothing later overtakes a request.
+    window: waiting requests a step looks at, thrice.  patience: steps after which the oldest waiting request gets
+    every fourth admission, whatever the policy prefers.
     share_tokens: a request waits for a prompt being computed if it can then reuse at least so many more tokens.
     reserve_all: outputs of up to so many tokens are reserved whole; of longer ones, the share they usually need.
     reserve_least: tokens a running request always has in reserve, unless it needs fewer.

@@ -79,7 +79,7 @@ class Rows:
         self.max_new[row] = request.max_new_tokens
         self.ended[row] = self.leaving[row] = self.decoding[row] = False
         self.taken[row] = True
-        self.logprobs[row] = request.sampling.return_logprob
+        self.logprobs[row] = request.sampling.return_logprob or request.sampling.top_logprobs_num > 0
         self.stops[row] = -1
         self.stops[row, : len(request.stops)] = request.stops
         self.tokens[row, : request.length] = np.frombuffer(request.tokens, np.int32)

@@ -73,16 +73,35 @@ def test_a_retracted_request_goes_ahead_oldest_first(policy: str) -> None:
     assert len(waiting) == 4
 
 
-def test_whoever_has_waited_its_patience_is_overtaken_by_nobody_later() -> None:
+def test_every_fourth_admission_is_the_oldest_ones_once_it_has_waited_its_patience() -> None:
     tree = RadixTree()
     tree.insert(pack([1, 2, 3, 4]), pack_slots(4))
     waiting = queue("longest-prefix", tree, patience=10)
     waiting.append(request(0, [9], since=0))
-    waiting.append(request(1, [8], since=5))
-    waiting.append(request(2, [1, 2, 3], since=6))
-    assert numbers(waiting, 9) == [2, 0, 1]
-    assert numbers(waiting, 10) == [0, 2, 1]
-    assert numbers(waiting, 15) == [0, 1, 2]
+    waiting.append(request(1, [8], since=0))
+    for number in range(2, 10):
+        waiting.append(request(number, [1, 2, 3], since=6))
+    assert numbers(waiting, 9) == [*range(2, 10), 0, 1]
+    assert numbers(waiting, 10) == [2, 3, 4, 0, 5, 6, 7, 1, 8, 9]
+    first, second = waiting.candidates(10)[:2]
+    waiting.admitted(first)
+    waiting.admitted(second)
+    assert numbers(waiting, 11) == [4, 0, 5, 6, 7, 1, 8, 9]  # the count goes on from step to step
+
+
+def test_a_request_begins_within_four_admissions_for_each_older_one() -> None:
+    tree = RadixTree()
+    tree.insert(pack([1, 2, 3, 4]), pack_slots(4))
+    waiting = queue("longest-prefix", tree, patience=1, window=4)
+    for number in range(10):
+        waiting.append(request(number, [9, number]))
+    began: dict[int, int] = {}
+    for admission in range(1, 200):
+        waiting.append(request(1000 + admission, [1, 2, 3, admission], since=admission))
+        best = waiting.candidates(admission + 1)[0]
+        waiting.admitted(best)
+        began[best.number] = admission
+    assert all(began[number] <= 4 * (number + 1) for number in range(10))
 
 
 def test_the_neighbours_of_the_last_prompt_are_seen_however_late_they_came() -> None:
@@ -96,6 +115,16 @@ def test_the_neighbours_of_the_last_prompt_are_seen_however_late_they_came() -> 
     waiting.append(seventh)
     waiting.admitted(seventh)
     assert numbers(waiting)[0] in {7, 17, 27, 37, 47, 57, 67, 77, 87, 97}
+
+
+def test_the_next_turn_of_a_conversation_is_seen_behind_any_number_of_strangers() -> None:
+    tree = RadixTree()
+    tree.insert(pack([50, 51, 52]), pack_slots(3))
+    waiting = queue("longest-prefix", tree, window=2)
+    for number in range(100):
+        waiting.append(request(number, [number, number]))
+    waiting.append(request(1000, [50, 51, 52, 53]))
+    assert numbers(waiting)[0] == 1000
 
 
 @pytest.mark.parametrize("policy", ["first-come", "longest-prefix"])
@@ -112,8 +141,10 @@ def test_choosing_among_4000_looks_at_a_window(policy: str, monkeypatch: pytest.
     waiting = queue(policy, tree, window=32)
     for number in range(4000):
         waiting.append(request(number, [number % 50, number]))
-    assert len(waiting.candidates(0)) <= 64
-    assert len(looked) <= 64
+    looked.clear()
+    tree.insert(pack([1, 2, 3]), pack_slots(3))
+    assert len(waiting.candidates(0)) <= 96
+    assert len(looked) <= 96
     looked.clear()
     waiting.candidates(1)
     assert not looked  # the tree has not changed
@@ -133,7 +164,7 @@ def test_removing_takes_out_the_one_that_is_meant() -> None:
 
 
 def test_a_cold_request_is_served_while_hot_ones_keep_coming() -> None:
-    """Hot requests arrive for ever; the cold one begins at most `patience` steps and one running time later."""
+    """Hot requests arrive for ever; the cold one begins within its patience and twelve admissions of a few steps."""
     patience = 20
     driver = ScheduleDriver(
         SchedulerOptions(slots=200, rows=2, chunk_tokens=32, patience=patience, policy="longest-prefix")
@@ -149,7 +180,7 @@ def test_a_cold_request_is_served_while_hot_ones_keep_coming() -> None:
         driver.done()
         if cold.finish is not None:
             break
-    assert 5 < cold.begun_at <= 1 + patience + 10
+    assert 5 < cold.begun_at <= patience + 12 * 4
     driver.run()
     driver.verify()
 
