@@ -1,0 +1,152 @@
+"""Measure the embedded engine beside transformers' `generate`: same weights, prompts, dtype, threads, one run.
+
+Each generates a fixed number of tokens greedily behind chat prompts of different lengths; transformers gets all of
+them as one left-padded batch with its KV cache on, callboard as so many requests at once.  The rounds alternate, and
+the best of each side counts.  limit: float32 weights read once a step at the measured copy rate (at 1 row), which no
+implementation on this CPU can beat without smaller weights.
+
+    python bench/embedded.py [--rounds N] [--tokens N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from rich.console import Console
+from rich.table import Table
+
+from callboard.actors.engine import Engine
+from callboard.actors.sampling import SamplingParams
+from callboard.models import embedded
+
+RESULTS = Path(__file__).parent / "results"
+TARGETS = {1: 2.0, 32: 4.0}
+PLACES = ("France", "Japan", "Peru", "Kenya", "Italy", "Norway", "Cuba", "Chile")
+
+
+def prompts(rows: int) -> list[str]:
+    """Give chat prompts of 15 to 60 tokens, all different."""
+    system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+    return [
+        (system if row % 2 else "")
+        + f"<|im_start|>user\nWhat is the capital of {PLACES[row % 8]}? And what is {row} + {3 * row}?"
+        + " Please answer both." * (row % 4)
+        + "<|im_end|>\n<|im_start|>assistant\n"
+        for row in range(rows)
+    ]
+
+
+class Peer:
+    """transformers on the shipped weights."""
+
+    def __init__(self) -> None:
+        folder = embedded.path()
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder, padding_side="left")
+        if self.tokenizer.pad_token is None:
+            self.tokenizer.pad_token = self.tokenizer.eos_token
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def seconds(self, rows: int, tokens: int) -> float:
+        inputs = self.tokenizer(prompts(rows), return_tensors="pt", padding=True, return_token_type_ids=False)
+        begun = time.perf_counter()
+        with torch.inference_mode():
+            out = self.model.generate(
+                **inputs, max_new_tokens=tokens, min_new_tokens=tokens, do_sample=False, use_cache=True
+            )
+        took = time.perf_counter() - begun
+        assert out.shape[1] == inputs["input_ids"].shape[1] + tokens
+        return took
+
+
+async def ours(engine: Engine, rows: int, tokens: int) -> float:
+    """Run all prompts at once; the prefix cache is emptied first."""
+    await engine.flush()
+    sampling = SamplingParams(max_new_tokens=tokens, temperature=0, ignore_eos=True)
+    begun = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(engine.complete(prompt, sampling)) for prompt in prompts(rows)]
+    took = time.perf_counter() - begun
+    assert all(task.result().finish.completion_tokens == tokens for task in tasks)
+    return took
+
+
+def limit() -> float:
+    """Give the tokens a second at 1 row that reading the weights alone would allow, at the measured read rate."""
+    weights = sum(path.stat().st_size for path in embedded.path().glob("*.safetensors")) * 2  # bfloat16 to float32
+    block = torch.randn(weights // 4)
+    block.sum()
+    begun = time.perf_counter()
+    for _ in range(20):
+        block.sum()
+    return 20 / (time.perf_counter() - begun)
+
+
+async def measure(rounds: int, tokens: int) -> list[dict[str, Any]]:
+    peer = Peer()
+    found = []
+    async with Engine("embedded", seed=0) as engine:
+        for rows in (1, 8, 32):
+            best = {"ours": float("inf"), "peer": float("inf")}
+            await ours(engine, rows, 8)
+            peer.seconds(rows, 8)
+            for _ in range(rounds):
+                best["ours"] = min(best["ours"], await ours(engine, rows, tokens))
+                best["peer"] = min(best["peer"], peer.seconds(rows, tokens))
+            found.append(
+                {
+                    "rows": rows,
+                    "tokens": tokens,
+                    "ours_tok_s": rows * tokens / best["ours"],
+                    "transformers_tok_s": rows * tokens / best["peer"],
+                    "ratio": best["peer"] / best["ours"],
+                    "target_ratio": TARGETS.get(rows),
+                    "limit_tok_s": limit() if rows == 1 else None,
+                }
+            )
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tokens", type=int, default=128)
+    arguments = parser.parse_args()
+    found = asyncio.run(measure(arguments.rounds, arguments.tokens))
+    table = Table(title="embedded engine, float32, output tokens a second")
+    for column in ("rows", "callboard", "transformers", "ratio", "target", "limit"):
+        table.add_column(column, justify="right")
+    for row in found:
+        table.add_row(
+            str(row["rows"]),
+            f"{row['ours_tok_s']:,.0f}",
+            f"{row['transformers_tok_s']:,.0f}",
+            f"{row['ratio']:.2f}x",
+            f"{row['target_ratio']}x" if row["target_ratio"] else "",
+            f"{row['limit_tok_s']:,.0f}" if row["limit_tok_s"] else "",
+        )
+    Console().print(table)
+    RESULTS.mkdir(exist_ok=True)
+    record = {
+        "bench": "embedded",
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads": torch.get_num_threads(),
+        "cpu": platform.machine(),
+        "results": found,
+    }
+    (RESULTS / "embedded.json").write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
