@@ -11,8 +11,11 @@ from ..actors.errors import InvalidRequest
 __all__ = ["Expression", "Gen", "RoleBegin", "RoleEnd", "ScopeBegin", "ScopeEnd", "Select", "Sequence", "flatten"]
 
 
-class Expression(msgspec.Struct, frozen=True):
-    """Something that can be appended to a program's state. Constant text is simply a `str`."""
+class Expression(msgspec.Struct, frozen=True, gc=False):
+    """Something that can be appended to a program's state. Constant text is simply a `str`.
+
+    No expression can be part of a cycle, so none burdens the garbage collector (`gc=False`).
+    """
 
     def __add__(self, other: Expression | str) -> Sequence:
         return Sequence(flatten(self) + flatten(other))
@@ -21,45 +24,45 @@ class Expression(msgspec.Struct, frozen=True):
         return Sequence(flatten(other) + flatten(self))
 
 
-class Gen(Expression, frozen=True):
+class Gen(Expression, frozen=True, gc=False):
     """Generate text. options: what the call to `gen` asked for, as fields of SamplingParams and values."""
 
     name: str | None
     options: tuple[tuple[str, Any], ...]
 
 
-class Select(Expression, frozen=True):
+class Select(Expression, frozen=True, gc=False):
     """Choose the most likely of several texts."""
 
     name: str | None
     choices: tuple[str, ...]
 
 
-class RoleBegin(Expression, frozen=True):
+class RoleBegin(Expression, frozen=True, gc=False):
     """Begin a chat message."""
 
     role: str
 
 
-class RoleEnd(Expression, frozen=True):
+class RoleEnd(Expression, frozen=True, gc=False):
     """End the chat message that is open."""
 
     role: str
 
 
-class ScopeBegin(Expression, frozen=True):
+class ScopeBegin(Expression, frozen=True, gc=False):
     """From here on, what is said belongs to a variable."""
 
     name: str
 
 
-class ScopeEnd(Expression, frozen=True):
+class ScopeEnd(Expression, frozen=True, gc=False):
     """Close the scope of a variable."""
 
     name: str
 
 
-class Sequence(Expression, frozen=True):
+class Sequence(Expression, frozen=True, gc=False):
     """Several expressions, one behind the other; flat, it holds no other Sequence."""
 
     items: tuple[Expression | str, ...]

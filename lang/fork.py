@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self, cast
 
 from ..actors.errors import InvalidRequest
-from .author import Author
 from .crossing import await_in, wait_in
 from .expression import Expression
 from .script import Branches
@@ -24,19 +23,19 @@ class ForkGroup:
     raised there.
     """
 
-    def __init__(self, stream: Stream, author: Author, size: int) -> None:
+    def __init__(self, stream: Stream, size: int) -> None:
         streams = tuple(
             Stream(f"{stream.name}/{len(stream.branches) + index}", stream.backend, stream.defaults, stream)
             for index in range(size)
         )
-        for name, _ in author.scopes:  # open in the parent: no branch can wait for their end
+        for name, _ in stream.scopes:  # open in the parent: no branch can wait for their end
             for branch in streams:
                 branch.variables.pop(name, None)
         stream.append((Branches(streams),))
-        stream.branches.extend(streams)
+        stream.branches += streams
         self._stream = stream
         self._streams = streams
-        self._states = [ProgramState(branch, Author(branch, author.role)) for branch in streams]
+        self._states = [ProgramState(branch) for branch in streams]
 
     def __len__(self) -> int:
         return len(self._states)
@@ -66,7 +65,7 @@ class ForkGroup:
             if len(expressions) != len(self):
                 raise InvalidRequest("expression", f"{len(expressions)} given for {len(self)} branches")
         else:
-            raise InvalidRequest("expression", f"text, an expression, a list of them or a function; got {expression!r:.80}")
+            raise InvalidRequest("expression", f"{expression!r:.80} is no text, expression, list of them or function")
         for state, item in zip(self._states, expressions, strict=True):
             state.append(item)
         return self

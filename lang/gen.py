@@ -46,23 +46,17 @@ def gen(
     """Generate text and keep it under `name`; what is None here is the run's default.
 
     With `choices` it chooses instead, as `select` does.  Raises InvalidRequest, naming the argument.
-    """
+    """  # the body must define nothing before it takes its locals
     if choices is not None:
         if regex is not None:
             raise InvalidRequest("regex", "a choice among texts takes no regex; give one of the two")
         return select(name, choices, temperature or 0.0, choices_method)
     if choices_method is not None:
         raise InvalidRequest("choices_method", "it says how to choose among `choices`, and there are none")
-    arguments = {
-        "max_tokens": max_tokens, "min_tokens": min_tokens, "n": n, "stop": stop, "stop_token_ids": stop_token_ids,
-        "stop_regex": stop_regex, "temperature": temperature, "top_p": top_p, "top_k": top_k, "min_p": min_p,
-        "frequency_penalty": frequency_penalty, "presence_penalty": presence_penalty, "ignore_eos": ignore_eos,
-        "return_logprob": return_logprob, "logprob_start_len": logprob_start_len,
-        "top_logprobs_num": top_logprobs_num, "return_text_in_logprobs": return_text_in_logprobs, "dtype": dtype,
-        "regex": regex, "json_schema": json_schema, "seed": seed, "repetition_penalty": repetition_penalty,
-        "logit_bias": logit_bias,
-    }  # fmt: skip
-    return Gen(_name(name), gen_options({key: value for key, value in arguments.items() if value is not None}))
+    del choices, choices_method
+    arguments = locals()
+    name = _name(arguments.pop("name"))
+    return Gen(name, gen_options([item for item in arguments.items() if item[1] is not None]))
 
 
 def select(

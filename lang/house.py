@@ -1,4 +1,4 @@
-"""What synchronous programs stand on: a loop in a thread of its own, the default backend, and backends to look after."""
+"""What synchronous programs stand on: a loop in a thread, the default backend, and backends to look after."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class NullBackend(Backend):
     def verify(self, sampling: SamplingParams) -> None:
         sampling.verify()
 
-    async def encode(self, text: str, *, beginning: bool = True) -> bytes | None:
+    async def encode(self, text: str, *, beginning: bool = True) -> bytes | None:  # noqa: ARG002
         return None
 
     async def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:

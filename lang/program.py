@@ -153,7 +153,9 @@ class Program:
             return self._checked((), dict(zip(free, item, strict=False)), backend, defaults)
         raise InvalidRequest("batch_arguments", f"an item is a dict or a tuple of arguments; got {item!r:.80}")
 
-    def _checked(self, arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend, defaults: Defaults) -> Call:
+    def _checked(
+        self, arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend, defaults: Defaults
+    ) -> Call:
         keywords = {**self.bound, **keywords}
         if arguments or keywords.keys() != self._required:  # else it is plain that they fit
             try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from .expression import Expression, RoleBegin, RoleEnd, Sequence, flatten
 
 __all__ = [
@@ -20,7 +22,13 @@ __all__ = [
 
 def message(role: str, expression: Expression | str) -> Sequence:
     """Say a whole message of any role the model's chat template knows."""
-    return Sequence((RoleBegin(role), *flatten(expression), RoleEnd(role)))
+    begin, end = _ends(role)
+    return Sequence((begin, *flatten(expression), end))
+
+
+@lru_cache(maxsize=64)  # the same few roles, for every message of every program
+def _ends(role: str) -> tuple[RoleBegin, RoleEnd]:
+    return RoleBegin(role), RoleEnd(role)
 
 
 def system(expression: Expression | str) -> Sequence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -41,7 +41,7 @@ Options = tuple[tuple[str, Any], ...]
 """Fields of SamplingParams with their values; hashable, logit_bias as pairs."""
 
 
-def gen_options(arguments: Mapping[str, Any]) -> Options:
+def gen_options(arguments: Iterable[tuple[str, Any]]) -> Options:
     """Give the fields that `gen` was asked to set; raises InvalidRequest, naming the argument as `gen` calls it."""
     return _checked(tuple([(name, type(value), value) for name, value in _fields(arguments)]))
 
@@ -67,7 +67,7 @@ class Defaults:
         if unknown:
             known = ", ".join(sorted(RUN_ARGUMENTS))
             raise InvalidRequest(unknown[0], f"no such argument; the sampling arguments are {known}")
-        self.sampling = _apply(SamplingParams(), tuple(_fields(arguments)))
+        self.sampling = _apply(SamplingParams(), tuple(_fields(arguments.items())))
         self.sampling.verify()
         self._backend = weakref.ref(backend)
         self._resolved: dict[Options, SamplingParams] = {}
@@ -103,9 +103,9 @@ def _verify(sampling: SamplingParams) -> None:
         raise _renamed(error) from None
 
 
-def _fields(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def _fields(arguments: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     fields: list[tuple[str, Any]] = []
-    for name, value in arguments.items():
+    for name, value in arguments:
         if name in _LATER:
             if not any(value is nothing or value == nothing for nothing in _LATER[name]):
                 raise InvalidRequest(name, f"{value!r:.80} is not supported yet; leave it out")

@@ -14,33 +14,33 @@ from .variable import Variable
 __all__ = ["Append", "Branches", "Choose", "End", "Generate", "ScopeClose", "ScopeOpen", "Step", "ToStream"]
 
 
-class Generate(msgspec.Struct, frozen=True, array_like=True):
+class Generate(msgspec.Struct, frozen=True, gc=False):
     """Generate into a variable; the parameters are whole and verified."""
 
     variable: Variable
     sampling: SamplingParams
 
 
-class Choose(msgspec.Struct, frozen=True, array_like=True):
+class Choose(msgspec.Struct, frozen=True, gc=False):
     """Choose among texts into a variable."""
 
     variable: Variable
     choices: tuple[str, ...]
 
 
-class ScopeOpen(msgspec.Struct, frozen=True, array_like=True):
+class ScopeOpen(msgspec.Struct, frozen=True, gc=False):
     """From here on, what is said goes into a variable too."""
 
     variable: Variable
 
 
-class ScopeClose(msgspec.Struct, frozen=True, array_like=True):
+class ScopeClose(msgspec.Struct, frozen=True, gc=False):
     """The variable of a scope is complete."""
 
     variable: Variable
 
 
-class Branches(msgspec.Struct, frozen=True, array_like=True):
+class Branches(msgspec.Struct, frozen=True, gc=False):
     """Start these streams from what has been said up to here."""
 
     streams: tuple[Any, ...]  # of Stream, which imports this module
@@ -49,13 +49,13 @@ class Branches(msgspec.Struct, frozen=True, array_like=True):
 Step = str | Generate | Choose | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches
 
 
-class Append(Message, frozen=True):
-    """Execute these steps behind all earlier ones."""
+class Append(Message, frozen=True, gc=False):
+    """Execute these steps behind all earlier ones; until the stream takes the message, more may join them."""
 
-    steps: tuple[Any, ...]  # of Step
+    steps: list[Any]  # of Step
 
 
-class End(Message, frozen=True):
+class End(Message, frozen=True, gc=False):
     """The program has no more to say: end once everything is executed and every branch has ended."""
 
 

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..actors.errors import InvalidRequest, Overloaded
-from .author import Author
+from .author import write
 from .body import current_body
 from .crossing import await_in, running_loop, wait_in
 from .expression import Expression, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, Sequence
 from .readers import TextReader
 from .roles import message
-from .stream import MAILBOX, Stream
+from .stream import AHEAD, Stream
 from .variable import Variable
 
 if TYPE_CHECKING:
@@ -34,11 +34,10 @@ class ProgramState:
     Every read of something that failed raises the error it failed with.
     """
 
-    __slots__ = ("_author", "_inside", "_stream")
+    __slots__ = ("_inside", "_stream")
 
-    def __init__(self, stream: Stream, author: Author | None = None, *, inside: bool = True) -> None:
+    def __init__(self, stream: Stream, *, inside: bool = True) -> None:
         self._stream = stream
-        self._author = author or Author(stream)
         self._inside = inside
 
     # --- saying ----------------------------------------------------------------------------------------------------
@@ -66,14 +65,14 @@ class ProgramState:
     def _append(self, expression: Expression | str) -> None:
         stream = self._stream
         self._make_room()
-        stream.append(self._author.write(expression))
+        stream.append(write(stream, expression))
 
     def _make_room(self) -> None:
         stream = self._stream
         if not stream.has_room:
             body = current_body()
             if body is None:
-                raise Overloaded(f"{stream.name}: {MAILBOX} appends are not executed yet, its bound; await s.wait()")
+                raise Overloaded(f"{stream.name}: {AHEAD} steps are not executed yet, its bound; await s.wait()")
             body.wait(stream.room())
         stream.check_open()
 
@@ -119,7 +118,7 @@ class ProgramState:
         loop = self._stream.loop
         if running_loop() is loop:
             self._make_room()
-            return ForkGroup(self._stream, self._author, size)
+            return ForkGroup(self._stream, size)
 
         async def fork() -> ForkGroup:
             return self.fork(size)
@@ -156,16 +155,15 @@ class ProgramState:
 
     def sync(self, instead: str = "await state.wait()") -> None:
         """Wait until everything appended so far is executed; raises the error if something failed."""
-        if self._is_settled():
-            self._stream.check()
-        else:
-            self._wait(self.wait, instead)
+        if not self._is_settled():
+            self._wait(self._settle, instead)
+        self._stream.check()
 
     def error(self) -> BaseException | None:
         """Give the error the program failed with, or None, once everything so far is executed; raises nothing."""
-        if self._is_settled():
-            return self._stream.see_error()
-        return self._wait(self.aerror, "await state.aerror()")
+        if not self._is_settled():
+            self._wait(self._settle, "await state.aerror()")
+        return self._see_error()
 
     def text_iter(self, var_name: str | None = None) -> Iterator[str]:
         """Give the text, or one variable's, in chunks as it comes; a slow reader gets larger ones."""
@@ -199,18 +197,13 @@ class ProgramState:
 
     async def wait(self) -> None:
         """Await that everything appended so far is executed; raises the error if something failed."""
-        stream = self._stream
-        if self._is_settled():
-            stream.check()
-        else:
-            await await_in(stream.loop, stream.caught_up if self._inside else stream.concluded)
+        await self._settle()
+        self._stream.check()
 
     async def aerror(self) -> BaseException | None:
         """Await everything so far, and give the error or None."""
-        stream = self._stream
-        if not self._is_settled():
-            await await_in(stream.loop, stream.quiet_caught_up if self._inside else stream.quiet_concluded)
-        return stream.see_error()
+        await self._settle()
+        return self._see_error()
 
     def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> TextReader[Any]:
         """Give the text, or one variable's, in chunks as it comes; with return_meta_data, (chunk, what is known)."""
@@ -254,6 +247,15 @@ class ProgramState:
         stream = self._stream
         return stream.over or (self._inside and stream.executed == stream.submitted)
 
+    async def _settle(self) -> None:
+        if not self._is_settled():
+            stream = self._stream
+            await await_in(stream.loop, stream.caught_up if self._inside else stream.concluded)
+
+    def _see_error(self) -> BaseException | None:
+        self._stream.observed = True
+        return self._stream.error
+
     def _wait(self, make: Callable[[], Coroutine[Any, Any, R]], instead: str) -> R:
         return wait_in(self._stream.loop, make, instead)
 
@@ -269,5 +271,5 @@ class ProgramState:
         return variable or await await_in(stream.loop, lambda: stream.settled(name, whole=whole))
 
     def _check_scope(self, name: str) -> None:
-        if self._inside and any(name == opened for opened, _ in self._author.scopes):
+        if self._inside and any(name == opened for opened, _ in self._stream.scopes):
             raise InvalidRequest(name, "its var_scope is still open; read it behind the `with` block")

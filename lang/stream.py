@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import aclosing
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import anyio
 
@@ -21,61 +20,71 @@ from .script import Append, Branches, Choose, End, Generate, ScopeClose, ScopeOp
 from .transcript import Transcript
 from .variable import Choice, Generation, Variable
 
-__all__ = ["MAILBOX", "Stream"]
+__all__ = ["AHEAD", "Stream"]
 
-MAILBOX = 4096
-"""How many appends may wait for a stream to execute them."""
+AHEAD = 4096
+"""How many steps a program may run ahead of its stream."""
 
 
 class Stream(Actor[ToStream]):
     """Execute a program's steps against its backend.
 
-    Everything here belongs to the backend's loop.  A stream that was made lies idle until `start`; what is appended
-    before goes into `early`.  It is `over` once it executed its End, or failed: then `error` holds why, and every
-    waiter raises it.
+    Everything here belongs to the backend's loop, but for `find`, `written`, `check` and what they read, which may be
+    called from anywhere.  A stream that was made lies idle until `start`; what is appended before waits in `steps`.
+    It is `over` once it executed its End, or failed: then `error` holds why, and every waiter raises it.
     """
 
     def __init__(self, name: str, backend: Backend, defaults: Defaults, parent: Stream | None = None) -> None:
         self.name = name
         self.backend = backend
         self.defaults = defaults
-        self.transcript = Transcript() if parent is None else parent.transcript  # a branch gets its own at its start
+        self.loop = asyncio.get_running_loop()
+        # What the body has written so far.
         self.variables: dict[str, Variable] = {} if parent is None else dict(parent.variables)
-        self.bell = Bell()
-        self.text_bell = Bell()
-        self.submitted = 0 if parent is None else 1  # appends so far; a branch's start counts as one
-        self.executed = 0  # of them
+        self.role: str | None = None if parent is None else parent.role
+        self.scopes: tuple[tuple[str, Variable], ...] = ()
+        self.submitted = 0 if parent is None else 1  # steps; a branch's start counts as one
+        self.steps: list[Any] | None = None  # appended, and not taken by the stream
         self.ended = False  # no more may be appended
+        # What was executed so far.
+        self.begun = parent is None  # what it was branched from is there
+        self.transcript = Transcript() if parent is None else parent.transcript  # a branch gets its own at its start
+        self.executed = 0  # steps
         self.over = False
         self.error: BaseException | None = None
         self.observed = False  # somebody has seen the error
-        self.branches: list[Stream] = []
-        self.address: Ref[ToStream] | None = None
-        self.early: list[ToStream] | None = []
-        self.loop = asyncio.get_running_loop()
-        self.begun = parent is None  # what it was branched from is there
-        self.performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
         self.returned: Any = None  # what the body returned
-        self._scope: anyio.CancelScope | None = None
+        # Who is concerned.
+        self.bell = Bell()
+        self.text_bell = Bell()
+        self.address: Ref[ToStream] | None = None
+        self.performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
+        self.branches: tuple[Stream, ...] = ()
+        self._task: asyncio.Task[Any] | None = None
         self._trace: TracebackType | None = None
 
     # --- life ------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Come to life under the backend's programs; SupervisorClosed if it is not open."""
-        programs = self.backend.programs
-        ref = await programs.spawn(lambda: self, name=self.name, restart="temporary", mailbox=MAILBOX + 1)
-        self.address = ref
-        early, self.early = self.early, None
-        for message in early or ():
-            ref.post(message)  # there are at most MAILBOX and the End
-        self.bell.ring()
+        # Two messages at most wait at a time: one Append, which takes in what comes behind it, and the End.
+        self.address = await self.backend.programs.spawn(
+            self._itself, name=self.name, restart="temporary", mailbox=2
+        )
+        if self.steps is not None:
+            self.address.post(Append(self.steps))
+        if self.ended and not self.over:
+            self.address.post(End())
+
+    def _itself(self) -> Self:
+        return self
 
     async def finish(self) -> None:
         """Say that nothing more comes, and wait until all is executed and every branch has ended."""
-        if not self.ended and not self.over:
+        if not self.ended:
             self.ended = True
-            self._post(End())
+            if self.address is not None:
+                self.address.post(End())
         while not self.over:
             await self.bell.wait()
         if self.address is not None:
@@ -88,12 +97,14 @@ class Stream(Actor[ToStream]):
             await self.address.join()
 
     def cancel_nowait(self, error: BaseException) -> None:
-        """End now; generations under way are aborted."""
+        """End now; generations under way are aborted, and branches end too."""
+        if self.over:
+            return
         self.fail(error)
-        if self._scope is not None:
-            self._scope.cancel()
-        for branch in self.branches:
-            branch.cancel_nowait(error)
+        if self.address is not None:
+            if self._task is not None:
+                self._task.cancel()
+            self.address.stop_nowait()  # and if a backend swallows that, after its supervisor's grace
 
     def request_cancel(self) -> None:
         """End now, from whatever thread, for somebody who has no more use for it."""
@@ -113,101 +124,86 @@ class Stream(Actor[ToStream]):
         """Be over, for `error` unless there is one already, and wake whoever waits."""
         if self.over:
             return
-        self.over = self.ended = True
+        self.ended = True
         self.error = error
         self._trace = None if error is None else error.__traceback__
+        self.over = True
         self.bell.ring()
         self.text_bell.ring()
 
-    def see_error(self) -> BaseException | None:
-        """Give the error, if there is one; it counts as seen."""
-        self.observed = True
-        return self.error
-
-    def check(self) -> None:
-        """Raise the error, if there is one, with the traceback it had when it came."""
-        if self.error is not None:
-            self.observed = True
-            raise self.error.with_traceback(self._trace)
-
     # --- being told ------------------------------------------------------------------------------------------------
 
-    def check_open(self) -> None:
-        """Raise the error if there is one, or RuntimeError after the end."""
-        self.check()
-        if self.ended:
-            raise RuntimeError(f"{self.name} has ended; nothing more can be appended to it")
-
-    def append(self, steps: tuple[Any, ...]) -> None:
-        """Take steps to execute; there must be `has_room`."""
-        self._post(Append(steps))
-        self.submitted += 1
+    def append(self, steps: tuple[Any, ...] | list[Any]) -> None:
+        """Take steps to execute, in the stream's loop; nothing waits."""
+        self.submitted += len(steps)
+        if self.steps is not None:
+            self.steps.extend(steps)
+            return
+        self.steps = list(steps)
+        if self.address is not None:
+            self.address.post(Append(self.steps))
 
     @property
     def has_room(self) -> bool:
-        """Whether one more append fits."""
-        return self.submitted - self.executed < MAILBOX
+        """Whether the program may run further ahead."""
+        return self.submitted - self.executed < AHEAD
 
     async def room(self) -> None:
-        """Wait until one more append fits, or the stream is over."""
+        """Wait until it may, or the stream is over."""
         while not self.has_room and not self.over:
             await self.bell.wait()
 
-    def _post(self, message: ToStream) -> None:
-        if self.address is not None:
-            self.address.post(message)
-        else:
-            assert self.early is not None
-            self.early.append(message)
+    def check_open(self) -> None:
+        """Raise the error if there is one, or RuntimeError after the end."""
+        if self.ended:
+            self.check()
+            raise RuntimeError(f"{self.name} has ended; nothing more can be appended to it")
 
     # --- executing -------------------------------------------------------------------------------------------------
 
     async def run(self, inbox: Inbox[ToStream]) -> None:
         """Execute until the End, a failure or a cancellation."""
         failure: BaseException | None = None
-        with anyio.CancelScope() as self._scope:
-            try:
-                if not self.over:  # else it was cancelled before it began
-                    await self._execute_all(inbox)
-            except Stopped:
-                failure = Aborted(f"{self.name} ended early: its backend was closed")
-            except Exception as error:
-                failure = error
-            finally:
-                self.fail(failure or Aborted(f"{self.name} ended early"))
-                await self._leave(inbox)
-        self._scope = None
-
-    async def _leave(self, inbox: Inbox[ToStream]) -> None:
-        """Let nothing live longer than this: neither branches nor messages nobody will read."""
-        error = self.error
-        for branch in self.branches:
-            if not branch.over:
-                branch.cancel_nowait(error or Aborted(f"{self.name} has ended"))
-        if self.branches:
-            with anyio.CancelScope(shield=True):
-                for branch in self.branches:
-                    if branch.address is not None:
-                        await branch.address.join()
-        if not inbox.stopping:
-            inbox.drain()
+        self._task = asyncio.current_task()
+        try:
+            if not self.over:  # else it was cancelled before it began
+                await self._execute_all(inbox)
+        except Stopped:
+            failure = Aborted(f"{self.name} ended early: its backend was closed")
+        except asyncio.CancelledError:
+            if not self.over:  # not by cancel_nowait, but by the supervisor
+                raise
+            assert self._task is not None
+            self._task.uncancel()
+        except Exception as error:
+            failure = error
+        finally:
+            self._task = None
+            self.fail(failure or Aborted(f"{self.name} ended early"))
+            if self.branches:
+                await self._end_branches()
+            if not inbox.stopping:
+                inbox.drain()  # what nobody will execute is not a dead letter
 
     async def _execute_all(self, inbox: Inbox[ToStream]) -> None:
-        transcript, bell, text_bell = self.transcript, self.bell, self.text_bell
+        transcript = self.transcript
         while True:
             for message, _ in await inbox.batch():
                 if type(message) is not Append:
-                    await self._end_branches()
+                    await self._await_branches()
                     self.fail(None)
                     return
+                self.steps = None
                 for step in message.steps:
                     if type(step) is str:
                         transcript.say(step)
                     elif (waiting := self._execute(step)) is not None:
                         await waiting
-                self.executed += 1
-                text_bell.ring()
-                bell.ring()
+                        if self.over:  # cancelled, and the backend has swallowed it
+                            return
+                    self.executed += 1
+                self.text_bell.ring()
+                self.bell.ring()
 
     def _execute(self, step: Any) -> Coroutine[Any, Any, None] | None:
         """Execute a step, or give what executes it, for it waits."""
@@ -240,19 +236,21 @@ class Stream(Actor[ToStream]):
 
     async def _generate(self, step: Generate) -> None:
         transcript, variable = self.transcript, step.variable
-        if transcript.tail:
-            await self._settle_tail()
+        await self._settle_tail()
         tokenized = not transcript.tail
-        generation = Generation()
-        variable.origin = generation
-        variable.start = transcript.length
+        variable.origin = generation = Generation()
+        variable.start = start = transcript.length
         self.text_bell.ring()
-        async with aclosing(self.backend.generate(transcript.prompt(), step.sampling)) as deltas:
+        self.bell.ring()
+        deltas = self.backend.generate(transcript.prompt(), step.sampling)
+        try:
             async for delta in deltas:
                 generation.add(delta)
                 if delta.text:
                     transcript.hear(delta.text)
                     self.text_bell.ring()
+        finally:
+            await deltas.aclose()
         finish = generation.finish
         if finish is None:
             raise GenerationFailed("the backend's stream was cut: it ended without saying how")
@@ -260,13 +258,13 @@ class Stream(Actor[ToStream]):
             raise Aborted(finish.message or "the generation was aborted")
         if finish.reason == "error":
             raise GenerationFailed(finish.message or "the generation failed")
-        text = "".join(generation.text)
-        if tokenized and (transcript.tokens or generation.tokens):
+        text = transcript.text[start:]
+        if generation.tokens is not None and tokenized:
             transcript.settle_output(generation.tokens, finish.kept_tokens, finish.tail)
-        else:  # a backend without a tokenizer: the text is all there is
+        else:  # nothing came, or the backend has no tokenizer and the text is all there is
             transcript.tail += text
-        generation.text.clear()
         variable.set(text)
+        self.bell.ring()
 
     async def _choose(self, step: Choose) -> None:
         transcript, variable = self.transcript, step.variable
@@ -274,15 +272,12 @@ class Stream(Actor[ToStream]):
         index = token_length_normalized(scores.scores)
         variable.origin = Choice(scores)
         variable.start = transcript.length
-        text = step.choices[index]
-        tail = transcript.tail
-        transcript.say(text)
+        transcript.say(step.choices[index])
         if scores.settled and scores.settled[index]:
-            transcript.settle(scores.settled[index])
-        else:
-            transcript.tail = tail + text
-        variable.set(text)
+            transcript.settle(scores.settled[index])  # what stood before the choice is in it
+        variable.set(step.choices[index])
         self.text_bell.ring()
+        self.bell.ring()
 
     # --- branches --------------------------------------------------------------------------------------------------
 
@@ -292,15 +287,15 @@ class Stream(Actor[ToStream]):
         if len(step.streams) > 1 and self.transcript.length:
             await self.backend.prefill(self.transcript.prompt())
         for branch in step.streams:
-            branch.transcript = self.transcript.copy()
-            branch.executed += 1
-            branch.begun = True
-            branch.text_bell.ring()
-        for branch in step.streams:
             if not branch.over:
+                branch.transcript = self.transcript.copy()
+                branch.executed += 1
+                branch.begun = True
                 await branch.start()
+                branch.bell.ring()
+                branch.text_bell.ring()
 
-    async def _end_branches(self) -> None:
+    async def _await_branches(self) -> None:
         """Wait for branches nobody joined; an error in one that nobody has seen becomes this stream's."""
         for branch in self.branches:
             await branch.finish()
@@ -308,10 +303,25 @@ class Stream(Actor[ToStream]):
             if branch.error is not None and not branch.observed:
                 raise branch.error
 
+    async def _end_branches(self) -> None:
+        """Let no branch live longer than this."""
+        for branch in self.branches:
+            branch.cancel_nowait(self.error or Aborted(f"{self.name} has ended"))
+        with anyio.CancelScope(shield=True):
+            for branch in self.branches:
+                if branch.address is not None:
+                    await branch.address.join()
+
     # --- being waited for ------------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        """Raise the error, if there is one, with the traceback it had when it came."""
+        if self.error is not None:
+            self.observed = True
+            raise self.error.with_traceback(self._trace)
+
     def find(self, name: str, *, whole: bool) -> Variable | None:
-        """Give a variable that is there, or None if it may still come; callable from any thread.
+        """Give a variable that is there, or None if it may still come.
 
         whole: the program may yet ask for it, as long as it runs.  Raises KeyError, or the error the stream failed
         with, if it never will be there.
@@ -344,22 +354,12 @@ class Stream(Actor[ToStream]):
         return self.transcript.text[variable.start + seen :]
 
     async def caught_up(self) -> None:
-        """Wait until everything appended up to now is executed; raises the stream's error."""
-        await self.quiet_caught_up()
-        self.check()
-
-    async def quiet_caught_up(self) -> None:
-        """Do what `caught_up` does, without raising."""
+        """Wait until everything appended up to now is executed, or the stream is over."""
         target = self.submitted
         while self.executed < target and not self.over:
             await self.bell.wait()
 
-    async def quiet_concluded(self) -> None:
-        """Do what `concluded` does, without raising."""
+    async def concluded(self) -> None:
+        """Wait until the stream is over."""
         while not self.over:
             await self.bell.wait()
-
-    async def concluded(self) -> None:
-        """Wait until the stream is over; raises its error."""
-        await self.quiet_concluded()
-        self.check()

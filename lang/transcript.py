@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from typing import Any
 
 from ..actors.backend import Prompt
@@ -54,9 +53,9 @@ class Transcript:
         self.tokens += tokens
         self.tail = ""
 
-    def settle_output(self, tokens: Sequence[int], kept: int, tail: str) -> None:
+    def settle_output(self, tokens: array[int], kept: int, tail: str) -> None:
         """Take a generation's tokens that lie wholly inside its text; `tail` is the text behind them."""
-        self.tokens += array("i", tokens[:kept]).tobytes()
+        self.tokens += tokens[:kept].tobytes()
         self.tail = tail
 
     def begin_role(self, role: str, template: ChatTemplate) -> None:

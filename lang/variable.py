@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
 from ..actors.backend import Scores
@@ -34,22 +35,22 @@ class Variable:
 
 
 class Generation:
-    """Gather what the deltas of one generation tell."""
+    """Gather what the deltas of one generation tell, but for the text."""
 
-    __slots__ = ("finish", "input_logprobs", "logprobs", "text", "tokens")
+    __slots__ = ("finish", "input_logprobs", "logprobs", "tokens")
 
     def __init__(self) -> None:
-        self.text: list[str] = []
-        self.tokens: list[int] = []
+        self.tokens: array[int] | None = None
         self.logprobs: tuple[TokenLogprob, ...] = ()
         self.input_logprobs: tuple[TokenLogprob, ...] = ()
         self.finish: Finish | None = None
 
     def add(self, delta: Delta) -> None:
-        if delta.text:
-            self.text.append(delta.text)
         if delta.tokens:
-            self.tokens.extend(delta.tokens)
+            if self.tokens is None:
+                self.tokens = array("i", delta.tokens)
+            else:
+                self.tokens.extend(delta.tokens)
         if delta.logprobs:
             self.logprobs += delta.logprobs
         if delta.input_logprobs:
@@ -60,7 +61,7 @@ class Generation:
         """Give SGLang's names for it; finish_reason is None while it goes on."""
         finish = self.finish
         if finish is None:
-            meta: dict[str, Any] = {"finish_reason": None, "completion_tokens": len(self.tokens)}
+            meta: dict[str, Any] = {"finish_reason": None, "completion_tokens": len(self.tokens or ())}
         else:
             meta = {
                 "finish_reason": _reason(finish),
