@@ -49,7 +49,7 @@ class Actor(Generic[M]):
         debug = mailbox.home.debug
         streak = 0
         while True:
-            if mailbox.urgent or inbox.over:
+            if mailbox.urgent:
                 message, reply = inbox.take_control()
             elif data:
                 message, reply = data.popleft()

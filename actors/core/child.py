@@ -26,8 +26,8 @@ class Child:
     """Keep one place in a supervisor, through restarts, until it has ended for good."""
 
     __slots__ = (
-        "_ended", "_factory", "_prune_at", "_watchers", "branch", "cleanup", "ending", "life", "lives", "mailbox", "ref",
-        "restart", "starting", "supervisor",
+        "_ended", "_factory", "_prune_at", "_watchers", "branch", "cleanup", "ending", "life", "lives", "mailbox",
+        "ref", "restart", "starting", "supervisor",
     )  # fmt: skip
 
     def __init__(

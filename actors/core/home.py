@@ -26,7 +26,9 @@ class Home:
     the tree closes runs then, and finds every actor ended.
     """
 
-    __slots__ = ("_calls", "_dead_letter", "closed", "dead_letters", "debug", "fail", "lock", "loop", "make_ref", "thread")
+    __slots__ = (
+        "_calls", "_dead_letter", "closed", "dead_letters", "debug", "fail", "lock", "loop", "make_ref", "thread",
+    )  # fmt: skip
 
     def __init__(
         self, dead_letter: Callable[[DeadLetter], None] | None, debug: bool, fail: Callable[[BaseException], None]

@@ -37,16 +37,16 @@ class Inbox(Generic[M]):
 
     async def get(self) -> tuple[M, Reply | None]:
         """Wait for one message; its reply is None for a tell."""
-        while not (taken := self.drain(1)):
-            await self.wait()
-        await self._breathe(1)
-        return taken[0]
+        return (await self.batch(1))[0]
 
     async def batch(self, limit: int | None = None) -> list[tuple[M, Reply | None]]:
         """Wait for at least one message, then take all there are, at most `limit`."""
+        if self._streak >= STREAK:  # before anything is taken: a cancellation here loses no message
+            self._streak = 0
+            await asyncio.sleep(0)
         while not (taken := self.drain(limit)):
             await self.wait()
-        await self._breathe(len(taken))
+        self._streak += len(taken)
         return taken
 
     def drain(self, limit: int | None = None) -> list[tuple[M, Reply | None]]:
@@ -100,19 +100,12 @@ class Inbox(Generic[M]):
     def stop(self) -> None:
         """Let the next look at this inbox raise Stopped, and wake whoever waits here."""
         self.stopping = True
-        self.mailbox.urgent = True
-        self.mailbox.wake()
+        if not self.over:
+            self.mailbox.urgent = True
+            self.mailbox.wake()
 
     def end(self) -> None:
         """Shut this life out of the mailbox."""
         self.over = True
         self.mailbox.urgent = bool(self.mailbox.control)
         self.mailbox.wake()
-
-    async def _breathe(self, taken: int) -> None:
-        # Nothing taken is lost if the task is cancelled here: a cancelled life loses the messages at hand anyway.
-        self._streak += taken
-        if self._streak >= STREAK:
-            self._streak = 0
-            await asyncio.sleep(0)
-

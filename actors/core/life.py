@@ -26,14 +26,14 @@ class Life:
     cancel scopes do not reach in here either, and the supervisor cancels lives in its own order.
     """
 
-    __slots__ = ("_actor", "_cause", "_scope", "_timer", "_started", "child", "inbox", "paused", "task")
+    __slots__ = ("_actor", "_cause", "_scope", "_started", "_timer", "child", "inbox", "paused", "task")
 
     def __init__(self, child: Child, actor: Actor[Any]) -> None:
         self.child = child
         self.inbox: Inbox[Any] = Inbox(child.mailbox)
         self.paused = False  # the supervisor ended this life and goes on from there itself
         self._started: asyncio.Future[None] | None = None
-        self._actor = actor
+        self._actor: Actor[Any] | None = actor
         self._scope = anyio.CancelScope()
         self._timer: asyncio.TimerHandle | None = None
         self._cause: BaseException | None = None
@@ -42,6 +42,7 @@ class Life:
 
     def expect_start(self) -> asyncio.Future[None] | None:
         """Return what tells when `__aenter__` is done; None if the actor has none, so that it cannot fail."""
+        assert self._actor is not None
         if type(self._actor).__aenter__ is not Actor.__aenter__:
             self._started = self.child.mailbox.home.loop.create_future()
         return self._started
@@ -74,6 +75,7 @@ class Life:
     async def _live(self) -> None:
         """Set up, run, clean up, then tell the child how it ended."""
         actor = self._actor
+        assert actor is not None
         error: BaseException | None = None
         entered = False
         try:
@@ -118,7 +120,7 @@ class Life:
             error = self._cause
         elif isinstance(error, asyncio.CancelledError) and self._scope.cancel_called:
             error = None  # as told to; any other cancellation came from nowhere we know and is a crash
-        self._actor = None  # type: ignore[assignment]  # frees the object although the task may be kept
+        self._actor = None  # frees the object although the task may be kept
         self.child.life_ended(self, error)
 
     def _report_start(self) -> None:

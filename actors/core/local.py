@@ -66,23 +66,34 @@ class LocalRef(Ref[M_contra]):
         if mailbox.home.debug:
             reply.chain = leave_ask(mailbox)
         try:
-            if mailbox.thread != get_ident():
-                await self._send_foreign((message, reply))
-            elif len(mailbox.data) + mailbox.reserved < mailbox.bound:
-                mailbox.asks.add(reply)
-                mailbox.data.append((message, reply))
-                if mailbox.waiter is not None:
-                    mailbox.wake()
+            if mailbox.thread == get_ident() and len(mailbox.data) + mailbox.reserved < mailbox.bound:
+                self._put_ask(message, reply)
             else:
-                await mailbox.wait_for_room()
-                mailbox.asks.add(reply)
-                mailbox.put_reserved((message, reply))
+                await self._send_ask(message, reply)
             return await future
         except asyncio.CancelledError:
             mailbox.asks.discard(reply)
             if not future.cancel() and not future.cancelled():
                 future.exception()  # an error that came too late counts as seen
             raise
+
+    def _put_ask(self, message: Any, reply: Reply) -> None:
+        """Put an ask, whose room is certain, into the mailbox."""
+        mailbox = self._mailbox
+        mailbox.asks.add(reply)
+        mailbox.data.append((message, reply))
+        if mailbox.waiter is not None:
+            mailbox.wake()
+
+    async def _send_ask(self, message: Any, reply: Reply) -> None:
+        """Put an ask from another thread, or once there is room."""
+        mailbox = self._mailbox
+        if mailbox.thread != get_ident():
+            await self._send_foreign((message, reply))
+            return
+        await mailbox.wait_for_room()
+        mailbox.asks.add(reply)
+        mailbox.put_reserved((message, reply))
 
     async def _send_foreign(self, entry: Entry) -> None:
         mailbox, home = self._mailbox, self._mailbox.home

@@ -58,7 +58,7 @@ class Restarts:
             self._scope.cancel()
             await wait_for_task(self._task)
 
-    def _allow(self, child: Child, error: BaseException | None) -> bool:
+    def _allow(self, error: BaseException | None) -> bool:
         if self._intensity.allow(self._supervisor.home.loop.time()):
             return True
         limit = RestartLimit(self._supervisor.name, self._intensity.restarts, self._intensity.within)
@@ -67,7 +67,7 @@ class Restarts:
         return False
 
     def _revive(self, child: Child, error: BaseException | None) -> None:
-        while self._allow(child, error):
+        while self._allow(error):
             try:
                 child.launch()
             except Exception as failure:
@@ -83,7 +83,7 @@ class Restarts:
                     child, lives, error = self._crashes.pop(0)
                     if child.mailbox.closed or child.life is not None or child.lives != lives:
                         continue  # restarted meanwhile, as another's sibling
-                    if not self._allow(child, error):
+                    if not self._allow(error):
                         return
                     await self._restart_group(self._group(child))
         except Exception as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Literal, Self, TypeVar, get_args
 
 import anyio
 
@@ -111,7 +111,7 @@ class Supervisor:
         _check_choice("restart", restart, get_args(Restart))
         if mailbox < 1:
             raise ValueError(f"mailbox is {mailbox}; it must hold at least 1 message")
-        if self._state != "open":
+        if self._state != "open" or self.failure is not None:
             await self._wait_until_open()
         child = Child(self, factory, name, restart, mailbox)
         await self._add(child)
@@ -134,7 +134,7 @@ class Supervisor:
         have ended. Its own `ref` can be stopped, watched and joined.
         """
         _check_choice("restart", restart, get_args(Restart))
-        if self._state != "open":
+        if self._state != "open" or self.failure is not None:
             await self._wait_until_open()
         nested = Supervisor(name, strategy=strategy, restarts=restarts, within=within, grace=grace, cleanup=cleanup)
         await nested._join(self, restart)
@@ -165,13 +165,14 @@ class Supervisor:
     def home(self) -> Home:
         """The loop and thread of this tree."""
         if self._home is None:
-            raise SupervisorClosed(f"supervisor {self.name!r} is new; spawn inside its block: async with Supervisor(...)")
+            raise SupervisorClosed(f"supervisor {self.name!r} is new; spawn inside its block")
         return self._home
 
     async def open(self) -> None:
         """Begin a life of a nested supervisor: start every child it has, in order."""
         self._state = "open"
         self.failure = None
+        self._wake_failed = None
         self._restarts.begin()
         for waiting in self._waiting_for_open:
             _settle(waiting)
@@ -284,12 +285,16 @@ class Supervisor:
 
     async def _wait_until_open(self) -> None:
         """Wait while a nested supervisor is between two lives; raises SupervisorClosed if there is no next one."""
-        while self._state in {"closing", "closed"} and self._child is not None:
+        while self._child is not None and self._state != "ended" and not self._is_open():
             waiting = self.home.loop.create_future()
             self._waiting_for_open.append(waiting)
             await waiting
-        if self._state != "open":
-            raise SupervisorClosed(f"supervisor {self.name!r} is {self._state}; spawn inside its block")
+        if not self._is_open():
+            state = self._state if self.failure is None else "failing"
+            raise SupervisorClosed(f"supervisor {self.name!r} is {state}; spawn inside its block")
+
+    def _is_open(self) -> bool:
+        return self._state == "open" and self.failure is None
 
 
 async def _start(child: Child) -> None:
