@@ -175,6 +175,47 @@ def cases(quick: bool) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
+def plot(results: list[dict[str, Any]]) -> str:
+    """Draw CPU microseconds a step against what is varied, one panel each, as SVG."""
+    panels = [
+        ("rows", "rows", "rows"),
+        ("waiting", "waiting", "requests waiting, 64 rows"),
+        ("tree", "tree", "tokens in the tree, 64 rows"),
+    ]
+    top = 1.15 * max(item["cpu_us"] for item in results)
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" width="960" height="300" font-family="sans-serif" font-size="11">'
+    ]
+    parts.append(
+        '<rect width="960" height="300" fill="white"/><text x="20" y="18">CPU time a step, microseconds</text>'
+    )
+    for panel, (name, key, label) in enumerate(panels):
+        chosen = [item for item in results if item["varied"] == name]
+        left, width = 50 + 310 * panel, 260
+        places = [left + width * index / max(1, len(chosen) - 1) for index in range(len(chosen))]
+        heights = [250 - 210 * item["cpu_us"] / top for item in chosen]
+        parts.append(f'<path d="M{left} 40V250H{left + width}" fill="none" stroke="black"/>')
+        line = " ".join(f"{x:.0f},{y:.0f}" for x, y in zip(places, heights, strict=True))
+        parts.append(f'<polyline points="{line}" fill="none" stroke="#2060c0" stroke-width="2"/>')
+        for x, y, item in zip(places, heights, chosen, strict=True):
+            parts.append(f'<circle cx="{x:.0f}" cy="{y:.0f}" r="3" fill="#2060c0"/>')
+            parts.append(f'<text x="{x:.0f}" y="{y - 8:.0f}" text-anchor="middle">{item["cpu_us"]:.0f}</text>')
+            parts.append(f'<text x="{x:.0f}" y="265" text-anchor="middle">{item.get(key, 0)}</text>')
+        parts.append(f'<text x="{left + width / 2}" y="285" text-anchor="middle">{label}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def processor() -> str:
+    """Name the CPU."""
+    info = Path("/proc/cpuinfo")
+    names = (
+        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
+        if info.exists()
+        else []
+    )
+    return names[0] if names else platform.processor() or platform.machine()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
@@ -206,11 +247,12 @@ def main() -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": processor(),
         "rounds": arguments.rounds,
         "results": results,
     }
     (RESULTS / "scheduler.json").write_text(json.dumps(record, indent=1) + "\n")
+    (RESULTS / "scheduler.svg").write_text(plot(results))
 
 
 if __name__ == "__main__":
