@@ -130,7 +130,8 @@ def _invert_sorted(weights_SV: Tensor, min_p_S: Tensor | None, uniform_S: Tensor
     total_S = weights_SV.sum(-1, dtype=torch.float64)
     allowed_S1 = (sorting.top_p_S * total_S).unsqueeze(1)
     width = sorting.width
-    if weights_SV.device.type == "cpu":  # elsewhere, asking how many are heavy enough would wait for the device
+    # Elsewhere than on a CPU, asking how many are heavy enough would wait for the device.
+    if width * 4 >= weights_SV.shape[1] and weights_SV.device.type == "cpu":
         width = min(width, _heavy_enough(weights_SV, total_S, sorting.top_p_S))
     tokens_SK, sorted_SK = _heaviest(weights_SV, width)
     cumulative_SK = sorted_SK.cumsum(-1, dtype=torch.float64)

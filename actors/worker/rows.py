@@ -24,7 +24,14 @@ if TYPE_CHECKING:
 __all__ = ["BIAS", "GRAMMAR", "LOGPROB", "MINIMUM", "MIN_P", "PENALTY", "RANDOM", "SORTED", "Extras", "Rows"]
 
 # What a row's sampling needs; bits of Rows.features.
-RANDOM, SORTED, MIN_P, PENALTY, BIAS, MINIMUM, GRAMMAR, LOGPROB = (1 << bit for bit in range(8))
+RANDOM = 1  # has a temperature
+SORTED = 2  # and a top-k or a top-p
+MIN_P = 4
+PENALTY = 8
+BIAS = 16
+MINIMUM = 32  # of new tokens
+GRAMMAR = 64
+LOGPROB = 128
 
 # As SGLang: below this, dividing by the temperature would only lose the order of the logits.
 _GREEDY_BELOW = 1e-6
@@ -52,8 +59,8 @@ class Extras:
 class Rows:
     """All rows' state.
 
-    lengths, generated: int64 [rows], tokens in the KV pool and tokens sampled.  counting: 0, 1, 2, ... on the host.  version: changes whenever a row begins
-    or ends, so that what was gathered for a set of rows is known to be old.
+    lengths, generated: int64 [rows], tokens in the KV pool and tokens sampled.  counting: 0, 1, 2, ... on the host.
+    version: changes whenever a row begins or ends, so that what was gathered for a set of rows is known to be old.
     """
 
     max_rows: int

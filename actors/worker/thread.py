@@ -86,7 +86,7 @@ class WorkerThread:
                 self.ready.set_result(description)
                 while (taken := self._take()) is not None:
                     self._run(runner, *taken)
-        except BaseException as error:  # noqa: BLE001 - handed to the actor, whose crash it is
+        except BaseException as error:  # handed to the actor, whose crash it is
             if self.ready.done():
                 self._failed(error)
             else:

@@ -156,10 +156,13 @@ async def test_a_bad_option_fails_the_start(tiny: Path, changes: dict[str, Any],
 
 
 async def test_what_breaks_in_a_step_crashes_the_actor_with_its_cause(tiny: Path) -> None:
-    with pytest.raises(RestartLimit) as caught:
+    async def decode_nothing() -> None:
         async with started(tiny) as (worker, _):
             await worker.tell(decode(1, 0, row=3))  # no such row has begun
             await worker.join()
+
+    with pytest.raises(RestartLimit) as caught:
+        await decode_nothing()
     assert isinstance(caught.value.__cause__, AssertionError)
     assert "rows [3] decode but have not begun" in str(caught.value.__cause__)
 
