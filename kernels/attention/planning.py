@@ -90,8 +90,7 @@ def _decode(table_RL: Tensor, lengths: list[int], kv_heads: int) -> Decode:
     if min(lengths) < longest:
         hidden_RL = torch.arange(longest, device=device) >= torch.tensor(lengths, device=device).unsqueeze(1)
         mask = _mask(hidden_RL).repeat_interleave(kv_heads, 0).unsqueeze(1)
-        # Behind a row's length the table may hold anything: read slot 0, which the mask hides.
-        slots_RL = slots_RL.masked_fill(hidden_RL, 0)
+        slots_RL = _pad(slots_RL, hidden_RL)
     heads_K1 = torch.arange(kv_heads, dtype=slots_RL.dtype, device=device).unsqueeze(1)
     return Decode((rows, longest), (slots_RL.unsqueeze(1) * kv_heads + heads_K1).view(-1), mask)
 
@@ -108,7 +107,15 @@ def _extend(table_RL: Tensor, pieces: list[Piece]) -> Extend:
     # A piece's query sees all its keys but those of the queries behind it; padding sees what the last query sees.
     later_RN = (queries_R1 - 1 - torch.arange(N, device=device)).clamp(min=0)
     mask = _mask(columns_L >= (keys_R1 - later_RN).unsqueeze(2)).unsqueeze(1)
-    return Extend((R, N, L), table_RL[:, :L].masked_fill(columns_L >= keys_R1, 0).view(-1), mask)
+    return Extend((R, N, L), _pad(table_RL[:, :L], columns_L >= keys_R1).view(-1), mask)
+
+
+def _pad(slots_RL: Tensor, behind_RL: Tensor) -> Tensor:
+    """Replace what stands behind a row's length by its first slot.
+
+    The mask hides it, yet a NaN would pass through a weight of zero: so a row reads no slot but its own.
+    """
+    return torch.where(behind_RL, slots_RL[:, :1], slots_RL)
 
 
 def _mask(hidden: Tensor) -> Tensor:

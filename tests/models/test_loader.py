@@ -1,0 +1,182 @@
+"""A model folder is read as transformers wrote it, and what is wrong with one is said in words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from callboard.models.llama import Llama
+from callboard.models.loader import load
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write a tiny untied checkpoint."""
+    torch.manual_seed(1)
+    config = LlamaConfig(
+        vocab_size=50,
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path)
+    return tmp_path
+
+
+def read(folder: Path, **changes: Any) -> Llama:
+    model = load(folder, **({"device": CPU, "dtype": torch.float32} | changes))
+    assert isinstance(model, Llama)
+    return model
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def shard(folder: Path) -> Path:
+    """Cut the checkpoint into many files; return the index."""
+    whole = folder / "model.safetensors"
+    LlamaForCausalLM.from_pretrained(folder).save_pretrained(folder, max_shard_size="6KB")
+    whole.unlink(missing_ok=True)
+    return folder / "model.safetensors.index.json"
+
+
+def weights_of(model: Llama) -> list[torch.Tensor]:
+    layers = [
+        tensor
+        for layer in model.layers
+        for tensor in (
+            layer.attention_norm_C,
+            layer.mlp_norm_C,
+            *(getattr(layer, name).weight_IO for name in ("qkv", "output", "gate_up", "down")),
+        )
+    ]
+    return [model.embedding_VC, model.norm_C, model.head.weight_IO, *layers]  # type: ignore[attr-defined]
+
+
+def test_shards_load_like_one_file(folder: Path) -> None:
+    whole = weights_of(read(folder))
+    shard(folder)
+    assert len(list(folder.glob("*.safetensors"))) > 3
+    for one, other in zip(whole, weights_of(read(folder)), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_dtype_is_the_checkpoints_unless_asked_for(folder: Path) -> None:
+    change_config(folder, dtype="bfloat16")
+    assert read(folder, dtype=None).embedding_VC.dtype == torch.bfloat16
+    assert read(folder, dtype=torch.float16).embedding_VC.dtype == torch.float16
+    with pytest.raises(ValueError, match="dtype is torch.float64; allowed: float32, bfloat16, float16"):
+        read(folder, dtype=torch.float64)
+
+
+def test_dummy_weights_need_no_files_and_follow_the_seed(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    one, again, other = (weights_of(read(folder, load_format="dummy", seed=seed)) for seed in (3, 3, 4))
+    for first, second in zip(one, again, strict=True):
+        assert torch.equal(first, second)
+    assert not torch.equal(one[0], other[0])
+    assert torch.equal(one[1], torch.ones(24))
+    with pytest.raises(ValueError, match="load_format is 'gguf'; allowed: auto, dummy"):
+        read(folder, load_format="gguf")
+
+
+def test_a_tied_checkpoint_may_carry_its_head_and_an_old_one_its_frequencies(folder: Path) -> None:
+    change_config(folder, tie_word_embeddings=True)
+    change_weights(folder, lambda held: held.update({"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(3)}))
+    model = read(folder)
+    assert torch.equal(model.embedding_VC.t(), model.head.weight_IO)  # type: ignore[attr-defined]
+
+
+def test_a_missing_tensor_is_named(folder: Path) -> None:
+    change_weights(folder, lambda held: held.pop("model.layers.1.mlp.up_proj.weight"))
+    with pytest.raises(
+        ValueError, match=r"lacks model\.layers\.1\.mlp\.up_proj\.weight, which a LlamaForCausalLM needs"
+    ):
+        read(folder)
+
+
+def test_many_missing_tensors_are_counted(folder: Path) -> None:
+    change_config(folder, attention_bias=True)
+    with pytest.raises(ValueError, match="and 5 more tensors, which a LlamaForCausalLM needs"):
+        read(folder)
+
+
+def test_a_tensor_that_would_go_unused_is_refused(folder: Path) -> None:
+    change_weights(folder, lambda held: held.update({"model.layers.0.self_attn.q_norm.weight": torch.ones(6)}))
+    with pytest.raises(ValueError, match=r"holds model\.layers\.0\.self_attn\.q_norm\.weight, which this Llama"):
+        read(folder)
+
+
+def test_a_wrong_shape_is_told_beside_the_right_one(folder: Path) -> None:
+    change_weights(folder, lambda held: held.update({"model.norm.weight": torch.ones(25)}))
+    with pytest.raises(ValueError, match=r"model\.norm\.weight has the shape \[25\]; config\.json calls for \[24\]"):
+        read(folder)
+
+
+def test_weights_stored_in_another_type_are_refused(folder: Path) -> None:
+    change_weights(folder, lambda held: held.update({"model.norm.weight": torch.ones(24, dtype=torch.int8)}))
+    with pytest.raises(ValueError, match=r"model\.norm\.weight is stored as I8; allowed: F32, BF16, F16"):
+        read(folder)
+
+
+def test_a_missing_shard_is_named(folder: Path) -> None:
+    index = shard(folder)
+    lost = sorted(folder.glob("*.safetensors"))[1]
+    lost.unlink()
+    with pytest.raises(ValueError, match=f"names files that .* does not hold: {lost.name}"):
+        read(folder)
+    assert index.exists()
+
+
+def test_an_index_that_promises_too_much_is_caught(folder: Path) -> None:
+    index = shard(folder)
+    content = json.loads(index.read_text())
+    files = sorted(set(content["weight_map"].values()))
+    name = next(name for name, file in content["weight_map"].items() if file == files[0])
+    content["weight_map"][name] = files[1]
+    index.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=f"{files[1]} does not hold {name}, though"):
+        read(folder)
+
+
+@pytest.mark.parametrize("outside", ["../secret.safetensors", "/etc/passwd", "sub/model.safetensors", 3])
+def test_an_index_may_not_point_outside_its_folder(folder: Path, outside: Any) -> None:
+    index = shard(folder)
+    content = json.loads(index.read_text())
+    content["weight_map"]["model.norm.weight"] = outside
+    index.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"model\.norm\.weight is in .*; it must be a file name in the same folder"):
+        read(folder)
+
+
+def test_a_damaged_file_is_named(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"model\.safetensors cannot be read as safetensors"):
+        read(folder)
+
+
+def test_a_folder_without_safetensors_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="only safetensors weights are loaded"):
+        read(folder)
