@@ -47,7 +47,8 @@ async def play(call: Call, stream: Stream) -> ProgramState:
     """
     state = ProgramState(stream)
     try:
-        await stream.start()
+        if stream.address is None:
+            await stream.start()
         if iscoroutinefunction(call.body):
             stream.returned = await call.body(state, *call.arguments, **call.keywords)
         else:

@@ -14,7 +14,6 @@ from .house import HOUSE
 from .performer import Call, Performer, play
 from .sampling_arguments import RUN_ARGUMENTS, Defaults
 from .state import ProgramState
-from .stream import Stream
 
 __all__ = ["Program", "function"]
 
@@ -170,11 +169,10 @@ async def play_new(call: Call) -> ProgramState:
 
 
 async def _start(call: Call) -> ProgramState:
-    stream: Stream = call.open()
-    performer = await call.backend.programs.spawn(
-        lambda: Performer(call, stream), name=f"{call.name} (body)", restart="temporary"
-    )
-    stream.performer = performer
+    stream = call.open()
+    await stream.start()  # before its performer, so that a backend that closes stops the performer first
+    name = f"{call.name} (body)"
+    stream.performer = await call.backend.programs.spawn(lambda: Performer(call, stream), name=name, restart="temporary")
     return ProgramState(stream, inside=False)
 
 

@@ -51,6 +51,7 @@ class Stream(Actor[ToStream]):
         self.transcript = Transcript() if parent is None else parent.transcript  # a branch gets its own at its start
         self.executed = 0  # steps
         self.over = False
+        self.gone = False  # and neither its task nor a branch is left
         self.error: BaseException | None = None
         self.observed = False  # somebody has seen the error
         self.returned: Any = None  # what the body returned
@@ -85,16 +86,17 @@ class Stream(Actor[ToStream]):
             self.ended = True
             if self.address is not None:
                 self.address.post(End())
-        while not self.over:
-            await self.bell.wait()
-        if self.address is not None:
-            await self.address.join()
+        await self.left()
 
     async def cancel(self, error: BaseException) -> None:
         """End now, for `error`, and wait until nothing of it is left, branches included."""
         self.cancel_nowait(error)
-        if self.address is not None:
-            await self.address.join()
+        await self.left()
+
+    async def left(self) -> None:
+        """Wait until nothing of it is left."""
+        while not (self.gone or (self.over and self.address is None)):
+            await self.bell.wait()
 
     def cancel_nowait(self, error: BaseException) -> None:
         """End now; generations under way are aborted, and branches end too."""
@@ -184,6 +186,8 @@ class Stream(Actor[ToStream]):
                 await self._end_branches()
             if not inbox.stopping:
                 inbox.drain()  # what nobody will execute is not a dead letter
+            self.gone = True
+            self.bell.ring()
 
     async def _execute_all(self, inbox: Inbox[ToStream]) -> None:
         transcript = self.transcript
@@ -309,8 +313,7 @@ class Stream(Actor[ToStream]):
             branch.cancel_nowait(self.error or Aborted(f"{self.name} has ended"))
         with anyio.CancelScope(shield=True):
             for branch in self.branches:
-                if branch.address is not None:
-                    await branch.address.join()
+                await branch.left()
 
     # --- being waited for ------------------------------------------------------------------------------------------
 
