@@ -49,13 +49,15 @@ class Planner:
         number = state.next_step
         state.next_step += 1
         state.counters.steps += 1
-        sampled = np.concatenate((np.array(self._begun, np.int64), decode_rows)) if self._begun else decode_rows
-        state.flights.append(Flight(number, sampled, self._begun, self._filled))
+        decoding = decode_rows.astype(np.int32).tobytes()
+        beginning = np.array(self._begun, np.int32).tobytes() if self._begun else b""
+        sampled = np.concatenate((self._begun, decode_rows), dtype=np.int64) if self._begun else decode_rows
+        state.flights.append(Flight(number, sampled, beginning + decoding, self._begun, self._filled))
         retired, state.retired = state.retired, []
         return Step(
             number,
             tuple(self._extends),
-            decode_rows.astype(np.int32).tobytes(),
+            decoding,
             decode_slots.tobytes(),
             np.array(retired, np.int32).tobytes() if retired else b"",
         )
@@ -76,11 +78,10 @@ class Planner:
         if len(chosen):
             length = rows.length[chosen]
             rows.slots[chosen, length] = slots
-            rows.length[chosen] = length + 1
-            sent = rows.sent[chosen] + 1
-            rows.sent[chosen] = sent
+            length += 1
+            rows.length[chosen] = length
             rows.last_step[chosen] = state.next_step
-            rows.decoding[chosen] = sent < rows.max_new[chosen]
+            rows.decoding[chosen] = length < rows.limit[chosen]
         return chosen, slots
 
     # --- prompts ---------------------------------------------------------------------------------------------------
@@ -121,8 +122,7 @@ class Planner:
         if end == target:
             state.prefilling.remove(row)
             if sample:
-                rows.sent[row] += 1
-                rows.decoding[row] = rows.sent[row] < rows.max_new[row]
+                rows.decoding[row] = end < rows.limit[row]
                 self._begun.append(row)
             else:
                 self._filled.append(row)

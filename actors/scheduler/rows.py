@@ -27,8 +27,8 @@ class Rows:
     """Struct of arrays over rows 0 to max_rows - 1.
 
     length: tokens whose KV is written or being written.  prompt: prompt tokens.  target: tokens to compute before the
-    first sample (the prompt and what earlier lives wrote).  outputs: output tokens known; sent: those and the ones in
-    flight.  last_step: the last step the row takes part in.  decoding: takes part in the next step.
+    first sample (the prompt and what earlier lives wrote).  outputs: output tokens known.  limit: the most it may come
+    to hold.  last_step: the last step the row takes part in.  decoding: takes part in the next step.
     ended: its terminal event is out (or nobody wants it).  leaving: ended or to be retracted, but still in flight.
     """
 
@@ -42,7 +42,7 @@ class Rows:
         self.last_step = np.zeros(max_rows, np.int64)
         self.length, self.shared, self.duplicates = zeros(), zeros(), zeros()
         self.prompt, self.target, self.limit, self.expected = zeros(), zeros(), zeros(), zeros()
-        self.outputs, self.sent, self.max_new = zeros(), zeros(), zeros()
+        self.outputs, self.max_new = zeros(), zeros()
         self.decoding = np.zeros(max_rows, np.bool_)
         self.ended = np.zeros(max_rows, np.bool_)
         self.leaving = np.zeros(max_rows, np.bool_)
@@ -75,7 +75,7 @@ class Rows:
         self.target[row] = request.length
         self.limit[row] = request.most_slots
         self.expected[row] = expected
-        self.outputs[row] = self.sent[row] = request.outputs
+        self.outputs[row] = request.outputs
         self.max_new[row] = request.max_new_tokens
         self.ended[row] = self.leaving[row] = self.decoding[row] = False
         self.taken[row] = True

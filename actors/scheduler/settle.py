@@ -23,21 +23,15 @@ def settle(state: State, done: StepDone) -> bool:
     flight = flights.popleft()
     sampled = flight.sampled
     tokens = np.frombuffer(done.tokens, np.int32)
-    if done.rows != sampled.astype(np.int32).tobytes() or len(tokens) != len(sampled):
+    if done.rows != flight.packed or len(tokens) != len(sampled):
         back = np.frombuffer(done.rows, np.int32)
         raise RuntimeError(
             f"step {done.number} samples rows {sampled}, and came back with {len(tokens)} tokens of {back}"
         )
     for part in done.input_logprobs:
         _take_input_logprobs(state, part)
-    state.counters.surplus_tokens += int(np.count_nonzero(rows.ended[sampled]))
-    for failure in done.failures:
-        request = rows.request[failure.row]
-        if request is not None and not rows.ended[failure.row]:
-            state.finish(request, "error", message=failure.message)
-    ended = rows.ended[sampled]
-    if ended.any():
-        places = (~ended).nonzero()[0]
+    if state.leaving or done.failures:
+        places = _wanted(state, done, sampled)
         begun = int(np.count_nonzero(places < len(flight.begun)))
         _take_tokens(state, done, sampled[places], tokens[places], places, begun)
     else:
@@ -49,6 +43,17 @@ def settle(state: State, done: StepDone) -> bool:
     state.settled = flight.number  # only now: a row freed above would miss its token of this very step
     state.release_done()
     return True
+
+
+def _wanted(state: State, done: StepDone, sampled: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """End the rows that failed, and tell at which places stand the rows that had not ended."""
+    rows = state.rows
+    state.counters.surplus_tokens += int(np.count_nonzero(rows.ended[sampled]))
+    for failure in done.failures:
+        request = rows.request[failure.row]
+        if request is not None and not rows.ended[failure.row]:
+            state.finish(request, "error", message=failure.message)
+    return (~rows.ended[sampled]).nonzero()[0]
 
 
 def _take_tokens(
@@ -65,7 +70,8 @@ def _take_tokens(
         return
     offsets = rows.outputs[sampled]
     rows.tokens[sampled, rows.prompt[sampled] + offsets] = tokens
-    rows.outputs[sampled] = offsets + 1
+    after = offsets + 1
+    rows.outputs[sampled] = after
     state.counters.output_tokens += len(sampled)
     news.requests.append(rows.number[sampled])
     news.offsets.append(offsets)
@@ -77,7 +83,7 @@ def _take_tokens(
     if done.logprobs:
         _take_logprobs(state, done, sampled, tokens, places)
     stopped = (rows.stops[sampled] == tokens[:, None]).any(axis=1)
-    over = stopped | (offsets + 1 >= rows.max_new[sampled])
+    over = stopped | (after >= rows.max_new[sampled])
     for index in over.nonzero()[0].tolist():
         request = rows.request[sampled[index]]
         assert request is not None

@@ -24,12 +24,13 @@ __all__ = ["Counters", "Flight", "State"]
 class Flight(msgspec.Struct):
     """A step that was sent and is not done.
 
-    sampled: the rows it samples, first those of `begun`, which sample their first token.  filled: its rows that were
-    only to be prefilled and are with this step.
+    sampled: the rows it samples, first those of `begun`, which sample their first token; packed: the same, int32.
+    filled: its rows that were only to be prefilled and are with this step.
     """
 
     number: int
     sampled: npt.NDArray[np.int64]
+    packed: bytes
     begun: list[int]
     filled: list[int]
 
@@ -250,11 +251,12 @@ class State:
         assert np.array_equal(slots, np.arange(self.memory.total)), "a slot is owned twice, or by nobody"
         assert rows.free + int(rows.taken.sum()) == rows.max_rows, "a row is neither free nor taken"
         assert not (rows.leaving & rows.taken & rows.decoding).any(), "a leaving row would decode"
-        assert (rows.sent <= rows.max_new).all() or not rows.taken.any(), "a row would write more than it may"
         locked = 0
         for row in np.flatnonzero(rows.taken).tolist():
-            node = rows.node[row]
+            node, request = rows.node[row], rows.request[row]
             assert node is not None
+            assert request is not None
+            assert rows.length[row] <= request.most_slots, "a row has written more than it may"
             path = self.memory.tree.slots(node)
             assert len(path) == rows.shared[row], "a row's lock does not end where its shared part does"
             own = rows.slots[row, : rows.shared[row]]

@@ -142,7 +142,7 @@ def decodes_once_too_often(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: Rows, request: Request, *args: Any) -> int:
         row = take(self, request, *args)
-        self.max_new[row] += 1
+        self.limit[row] += 1
         return row
 
     patch.setattr(Rows, "take", wrong)
