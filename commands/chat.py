@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import threading
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +76,14 @@ def chat(arguments: argparse.Namespace) -> int:
     from anyio.from_thread import start_blocking_portal
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
-    engine = make_engine(arguments)
-    conversation = Conversation(engine, arguments.system, arguments.temperature, arguments.max_tokens)
     question = " ".join(arguments.question)
     if question == "-" or (not question and not sys.stdin.isatty()):
         question = sys.stdin.read().strip()
         if not question:
             raise ValueError("standard input is empty; give a question")
+    console = Console(highlight=False, soft_wrap=True)
+    engine = make_engine(arguments)
+    conversation = Conversation(engine, arguments.system, arguments.temperature, arguments.max_tokens)
     # The engine runs in a loop of its own beside this thread, so that the terminal can be read in the plain way.
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(engine):
         if question:
@@ -136,11 +137,20 @@ def _answer(portal: BlockingPortal, conversation: Conversation, console: Console
         console.out(text, end="", highlight=False)
         console.file.flush()
 
-    future = portal.start_task_soon(conversation.answer, question, show)
+    ended = threading.Event()
+
+    async def answer() -> None:
+        try:
+            await conversation.answer(question, show)
+        finally:
+            ended.set()
+
+    future = portal.start_task_soon(answer)
     try:
         future.result()
     except KeyboardInterrupt:
         future.cancel()
+        ended.wait()  # or what is said next would overtake what the cut-off answer still writes down
         console.print(" [dim](cut off)[/dim]")
         return False
     except CancelledError:

@@ -43,7 +43,7 @@ def doctor(arguments: argparse.Namespace) -> int:
     marks = {"good": "[green]ok[/green]", "missing": "[yellow]--[/yellow]", "bad": "[red]no[/red]"}
     for finding in findings:
         table.add_row(marks[finding.state], finding.what, finding.told)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
     console.print(table)
     console.print()
     for line in advice(findings):

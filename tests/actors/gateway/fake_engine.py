@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import anyio
 
@@ -21,6 +21,11 @@ VOCABULARY = 300
 class Limits(NamedTuple):
     context_length: int = 4096
     vocabulary: int = VOCABULARY
+    architecture: str = "Echo"
+    dtype: str = "bytes"
+    device: str = "nowhere"
+    kv_slots: int = 0
+    max_rows: int = 1
 
 
 class Completion(NamedTuple):
@@ -47,11 +52,18 @@ class FakeEngine:
         self.live: Counter[str] = Counter()
         self.started = 0
         self.ended: list[str] = []  # how each generation ended: finished, failed, closed
+        self.prompts: list[str] = []
         self.samplings: list[SamplingParams] = []
         self.ready = True
         self.quiet = anyio.Event()  # set when nothing is live
         self.busy = anyio.Event()  # set when something has been live
         self._aborted: dict[str, anyio.Event] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        return None
 
     def verify(self, sampling: SamplingParams) -> None:
         sampling.verify(vocabulary=VOCABULARY)
@@ -59,9 +71,11 @@ class FakeEngine:
     async def generate(
         self, prompt: Prompt | str | bytes | Sequence[int], sampling: SamplingParams, *, tag: str = ""
     ) -> AsyncGenerator[Delta, None]:
+        prompt = await self.encode(prompt) if isinstance(prompt, str) else prompt
         assert isinstance(prompt, bytes)
         tokens = memoryview(prompt).cast("i").tolist()
         text = bytes(tokens).decode("utf-8", "replace")
+        self.prompts.append(text)
         self.samplings.append(sampling)
         if "OVERLOAD" in text:
             raise Overloaded("4096 requests are live, at most 4096 may be", retry_after_s=2.5)

@@ -122,7 +122,8 @@ async def test_every_sampling_parameter_reaches_the_engine():
     given = {
         "max_new_tokens": 5, "min_new_tokens": 1, "stop": ["x"], "stop_token_ids": [5], "temperature": 0.5,
         "top_p": 0.9, "top_k": 4, "min_p": 0.1, "frequency_penalty": 0.2, "presence_penalty": 0.3,
-        "repetition_penalty": 1.1, "logit_bias": {"65": -1.0}, "ignore_eos": True, "skip_special_tokens": False, "regex": "[a-z]+",
+        "repetition_penalty": 1.1, "logit_bias": {"65": -1.0}, "ignore_eos": True, "skip_special_tokens": False,
+        "regex": "[a-z]+",
     }  # fmt: skip
     with anyio.fail_after(20):
         async with serving(engine) as served:

@@ -1,0 +1,308 @@
+"""The command line: what it prints, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx
+import pytest
+
+from callboard.__main__ import main
+from callboard.actors.errors import InvalidRequest
+from callboard.commands import chat, doctor, run, serve
+
+from .actors.gateway.fake_engine import FakeEngine
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "callboard", *arguments],
+        capture_output=True, text=True, timeout=100, check=False, env=ENVIRONMENT, **options,
+    )  # fmt: skip
+
+
+# --- all commands ---
+
+
+def test_help_and_version_load_nothing_heavy():
+    script = (
+        "import sys; from callboard.__main__ import main\n"
+        "try: main(sys.argv[1:])\nexcept SystemExit as end: assert end.code == 0\n"
+        "print(sorted(set(sys.modules) & {'torch', 'numpy', 'hypercorn', 'rich', 'anyio', 'msgspec', 'starlette'}))"
+    )
+    for arguments in (["--help"], ["--version"], ["serve", "--help"], ["chat", "--help"]):
+        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["serve", "--port", "70000"], "port: 70000 is outside 0 to 65535"),
+        (["serve", "--certfile", "a.pem"], "certfile, keyfile: both are needed"),
+        (["serve", "--certfile", "a.pem", "--keyfile", "b.pem"], "there is no file a.pem"),
+        (["serve", "--model", "nowhere/at/all"], "neither"),
+        (["serve", "--max-rows", "0"], "max_rows: 0 is outside"),
+        (["chat", "--temperature", "-1", "hello"], "temperature: -1.0 is outside"),
+        (["run", "missing.py"], "'missing.py' is not a Python file"),
+        (["run", "missing.py", "--arg", "x"], "--arg: 'x' is not NAME=VALUE"),
+    ],
+)
+def test_a_wrong_argument_is_told_in_one_line(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]):
+    assert main(arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("callboard: ")
+    assert words in told
+    assert told.count("\n") == 1
+
+
+# --- serve ---
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with subprocess.Popen(
+        [sys.executable, "-m", "callboard", "serve", "--port", "0", "--grace", "0.2"],
+        stderr=subprocess.PIPE, text=True, env={**ENVIRONMENT, "CALLBOARD_API_KEY": "sk-test"},
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        try:
+            for line in process.stderr:
+                if found := re.search(r"address +(http://\S+)", line):
+                    break
+            else:
+                raise AssertionError("it never told its address")
+            yield process, found[1]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_answers_and_a_signal_ends_it(server: tuple[subprocess.Popen[str], str], number: signal.Signals):
+    process, url = server
+    headers = {"authorization": "Bearer sk-test"}
+    body = {
+        "text": "Q: What is the capital of France?\nA:",
+        "sampling_params": {"max_new_tokens": 16, "temperature": 0},
+    }
+    with httpx.Client(base_url=url, timeout=60.0, trust_env=False) as client:
+        assert client.get("/health").status_code == 200
+        assert client.post("/generate", json=body).status_code == 401
+        assert client.post("/generate", json=body, headers=headers).json()["text"]
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "stopping" in rest
+    assert "Traceback" not in rest
+
+
+def test_serve_on_a_taken_address_says_so():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = command("serve", "--port", str(port))
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_line_is_told_only_when_busy():
+    idle = {"running": 0, "waiting": 0, "output_tokens": 50, "slots": 100, "slots_free": 75, "hit_rate": 0.5}
+    assert serve.busy_line({}, idle, 1.0) == ""
+    assert serve.busy_line(idle, idle, 1.0) == ""
+    busy = {**idle, "running": 3, "waiting": 1, "output_tokens": 90}
+    assert serve.busy_line(idle, busy, 2.0) == "running 3  waiting 1  tokens/s 20  cache hits 50%  pool 25%"
+
+
+# --- chat ---
+
+
+def test_chat_answers_one_question_from_a_pipe():
+    done = command("chat", input="What is the capital of France?\n")
+    assert done.returncode == 0
+    assert done.stdout.strip()
+
+
+def test_chat_answers_one_question_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    engine = FakeEngine()
+    monkeypatch.setattr(chat, "make_engine", lambda _: engine)
+    assert main(["chat", "--max-tokens", "4", "what", "is", "it?"]) == 0
+    assert engine.prompts == ["user: what is it?\nassistant: "]
+    assert capsys.readouterr().out == "user\n"
+    assert main(["chat", "FAIL"]) == 1
+
+
+def test_chat_with_nothing_to_answer_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sys, "stdin", io.StringIO(" \n"))
+    assert main(["chat"]) == 2
+    assert "standard input is empty" in capsys.readouterr().err
+
+
+@pytest.mark.anyio
+async def test_a_conversation_remembers_forgets_and_keeps_no_refused_question():
+    engine: Any = FakeEngine()
+    conversation = chat.Conversation(engine, "be brief", 0.0, 4)
+    shown: list[str] = []
+    with anyio.fail_after(20):
+        await conversation.answer("one", shown.append)
+        await conversation.answer("two", shown.append)
+        assert engine.prompts[1] == "system: be brief\nuser: one\nassistant: syst\nuser: two\nassistant: "
+        with pytest.raises(InvalidRequest):
+            await conversation.answer("x" * 5000, shown.append)
+        assert len(conversation.messages) == 4
+        conversation.reset()
+        await conversation.answer("three", shown.append)
+        assert engine.prompts[-1] == "system: be brief\nuser: three\nassistant: "
+    assert "".join(shown) == "syst" * 3
+
+
+@pytest.mark.anyio
+async def test_an_answer_that_is_cut_off_is_kept_as_far_as_it_came():
+    engine: Any = FakeEngine()
+    conversation = chat.Conversation(engine, None, 0.0, 100)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+
+            def show(text: str) -> None:
+                if conversation_text() >= 3:
+                    group.cancel_scope.cancel()
+
+            shown: list[str] = []
+
+            def conversation_text() -> int:
+                shown.append(".")
+                return len(shown)
+
+            group.start_soon(conversation.answer, "HANG", show)
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
+    assert conversation.messages[1]["content"] == "use"
+    assert engine.ended == ["closed"]
+
+
+def test_a_conversation_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    engine = FakeEngine()
+    said = iter(["/help", "", "hi", "/nonsense", "OVERLOAD", "/system be kind", "again", "/reset", "/quit"])
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    monkeypatch.setattr(builtins, "input", lambda *_: next(said))
+    monkeypatch.setattr(chat, "make_engine", lambda _: engine)
+    assert main(["chat"]) == 0
+    told = capsys.readouterr().out
+    assert engine.prompts[0] == "user: hi\nassistant: "
+    assert "user: hi\nassistant: \n" in told
+    assert "no such command: /nonsense" in told
+    assert "4096 requests are live" in told
+    assert engine.prompts[-1] == "system: be kind\nuser: again\nassistant: "  # new words, a new conversation
+    assert "forgotten" in told
+
+
+def test_ctrl_c_cuts_off_an_answer_and_ctrl_d_ends_the_chat(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    engine = FakeEngine()
+    said = iter(["HANG", "/reset", "hi"])
+
+    def read(*_: object) -> str:
+        for line in said:
+            return line
+        raise EOFError
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", terminal)
+    monkeypatch.setattr(builtins, "input", read)
+    monkeypatch.setattr(chat, "make_engine", lambda _: engine)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        assert main(["chat"]) == 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert "(cut off)" in capsys.readouterr().out
+    assert engine.ended == ["closed", "finished"]
+
+
+# --- run ---
+
+PROGRAM = """
+import callboard as cb
+
+@cb.function
+def greet(s, name, times=1):
+    s += f"Hello {name}" * times + cb.gen("rest", max_tokens=2, temperature=0)
+
+@cb.function
+def other(s):
+    s += "nothing"
+"""
+
+
+def test_run_runs_a_program_of_a_file(tmp_path: Path):
+    (tmp_path / "programs.py").write_text(PROGRAM)
+    done = command("run", f"{tmp_path}/programs.py:greet", "--arg", "name=Ann", "--json", "times=2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Hello AnnHello Ann")
+
+
+def test_run_says_which_programs_there_are(tmp_path: Path):
+    (tmp_path / "several.py").write_text(PROGRAM)
+    with pytest.raises(ValueError, match="has 2 programs; name one, as in .*: greet, other"):
+        run.find_program(f"{tmp_path}/several.py")
+    with pytest.raises(ValueError, match="has no program 'nobody'; it has greet, other"):
+        run.find_program(f"{tmp_path}/several.py:nobody")
+    assert run.find_program(f"{tmp_path}/several.py:other").__name__ == "other"
+
+
+def test_arguments_are_texts_or_json():
+    assert run.read_arguments(["a=1", "b=x=y"], ["c=[1, 2]"]) == {"a": "1", "b": "x=y", "c": [1, 2]}
+    with pytest.raises(ValueError, match="'a' is given twice"):
+        run.read_arguments(["a=1"], ["a=2"])
+    with pytest.raises(ValueError, match="the value of 'a' is not JSON"):
+        run.read_arguments([], ["a=x"])
+
+
+# --- doctor ---
+
+
+def test_doctor_finds_that_this_machine_can_run(capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor", "--quick"]) == 0
+    told = capsys.readouterr().out
+    for what in ("Python", "memory", "torch", "GPU", "triton", "flashinfer", "nvcc", "model"):
+        assert what in told
+    assert "callboard chat" in told
+
+
+def test_doctor_starts_the_model_that_ships():
+    done = command("doctor")
+    assert done.returncode == 0
+    assert re.search(r"answers '.+'; [\d.]+ s to start", done.stdout)
+
+
+def test_doctor_says_what_to_do():
+    good = [doctor.Finding(what, "good", "") for what in ("GPU", "triton", "flashinfer-python")]
+    assert len(doctor.advice(good)) == 1
+    lacking = [good[0], doctor.Finding("triton", "missing", ""), good[2]]
+    assert "pip install 'callboard[gpu]'" in doctor.advice(lacking)[1]
+    broken = [doctor.Finding("torch", "bad", "cannot be imported")]
+    assert doctor.advice(broken) == ["callboard cannot run yet: torch: cannot be imported"]
