@@ -6,7 +6,6 @@ import asyncio
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from .cycles import enter_ask
 from .inbox import STREAK, Inbox
 from .message import Message
 from .ref import Ref
@@ -46,34 +45,29 @@ class Actor(Generic[M]):
         mailbox = inbox.mailbox
         data = mailbox.data
         receive = self.receive
-        debug = mailbox.home.debug
-        streak = 0
         while True:
-            if mailbox.urgent:
-                message, reply = inbox.take_control()
-            elif data:
-                message, reply = data.popleft()
+            for _ in range(STREAK):
+                if mailbox.alert:
+                    entry = inbox.take()
+                    if entry is None:
+                        break
+                elif data:
+                    entry = data.popleft()
+                else:
+                    break
                 mailbox.taken += 1
-                if mailbox.room:
-                    mailbox.grant()
-            else:
-                await inbox.wait()
-                streak = 0
-                continue
-            if debug:
-                enter_ask(mailbox, (reply,))
-            if reply is None:
-                await receive(message)
-            else:
-                self._asked = reply
-                answer = await receive(message)
-                if self._asked is reply:
+                if type(entry) is not Reply:
+                    await receive(entry)
+                    continue
+                self._asked = entry
+                answer = await receive(entry.message)
+                if self._asked is entry:
                     self._asked = None
-                    reply.answer(answer)
-            streak += 1
-            if streak == STREAK:
-                streak = 0
+                    entry.answer(answer)
+            else:
                 await asyncio.sleep(0)
+                continue
+            await inbox.wait()
 
     def reply(self) -> Reply:
         """Take over the ask at hand, to answer it later or to fail it; what receive returns is then not sent.

@@ -27,10 +27,9 @@ def leave_ask(target: Mailbox) -> tuple[Mailbox, ...]:
     return chain
 
 
-def enter_ask(mailbox: Mailbox, replies: Iterable[Reply | None]) -> None:
+def enter_ask(mailbox: Mailbox, replies: Iterable[Reply]) -> None:
     """Note that this task now works for these asks, as the actor of `mailbox`."""
     chain: tuple[Mailbox, ...] = ()
     for reply in replies:
-        if reply is not None:
-            chain += tuple(other for other in reply.chain if other not in chain)
+        chain += tuple(other for other in reply.chain if other not in chain)
     _chain.set((*chain, mailbox))

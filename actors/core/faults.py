@@ -61,20 +61,20 @@ class FaultyRef(LocalRef[M_contra]):
             await mailbox.wait_for_room()
         else:
             mailbox.reserved += 1
-        self._send((message, None))
+        self._send(message)
 
     def post(self, message: M_contra) -> None:
         self._mailbox.check_room()
         self._mailbox.reserved += 1
-        self._send((message, None))
+        self._send(message)
 
-    def _put_ask(self, message: Any, reply: Reply) -> None:
+    def _put_ask(self, reply: Reply) -> None:
         self._mailbox.reserved += 1
-        self._send((message, reply))
+        self._send(reply)
 
-    async def _send_ask(self, message: Any, reply: Reply) -> None:
+    async def _send_ask(self, reply: Reply) -> None:
         await self._mailbox.wait_for_room()
-        self._send((message, reply))
+        self._send(reply)
 
     def _send(self, entry: Entry) -> None:
         """Start a message on its way, in the place reserved for it."""
@@ -99,20 +99,24 @@ class FaultyRef(LocalRef[M_contra]):
 
     def _arrive(self, entry: Entry) -> None:
         mailbox = self._mailbox
-        if entry[1] is not None and not entry[1].cancelled:
-            mailbox.asks.add(entry[1])
+        if isinstance(entry, Reply) and not entry.cancelled:
+            mailbox.asks.add(entry)
         mailbox.put_reserved(entry)
         if self._child.life is not None and self._roll(self._faults.crash, entry):
             self._note("crash", entry)
-            self._child.life.crash(SimulatedCrash(f"at {type(entry[0]).__name__}"))
+            self._child.life.crash(SimulatedCrash(f"at {type(_message(entry)).__name__}"))
 
     def _roll(self, rule: Rule, entry: Entry) -> bool:
         chance = _rate(rule, self.name, entry)
         return chance > 0 and self._random.random() < chance
 
     def _note(self, what: str, entry: Entry) -> None:
-        self._trace(f"{what} {type(entry[0]).__name__} for {self.name}")
+        self._trace(f"{what} {type(_message(entry)).__name__} for {self.name}")
 
 
 def _rate(rule: Rule, name: str, entry: Entry) -> float:
-    return rule(name, entry[0]) if callable(rule) else rule
+    return rule(name, _message(entry)) if callable(rule) else rule
+
+
+def _message(entry: Entry) -> Any:
+    return entry.message if isinstance(entry, Reply) else entry

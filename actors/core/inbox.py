@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
 from .cycles import enter_ask
 from .errors import Stopped
 from .mailbox import Entry, Mailbox
-from .message import Message
+from .message import Down, Message
 from .reply import Reply
 
 __all__ = ["Inbox"]
@@ -55,34 +55,49 @@ class Inbox(Generic[M]):
         if limit is not None and limit < 1:
             raise ValueError(f"limit is {limit}; it must be at least 1, or None for all")
         taken: list[Entry] = []
-        while mailbox.urgent or self.over:
-            taken.append(self.take_control())
-            if len(taken) == limit:
-                return cast("list[tuple[M, Reply | None]]", taken)
+        while (mailbox.urgent or self.over) and len(taken) != limit:
+            taken.append(self._take_control())
         data = mailbox.data
         if limit is None or limit - len(taken) >= len(data):
-            mailbox.taken += len(data)
             taken.extend(data)
             data.clear()
         else:
-            mailbox.taken += limit - len(taken)
             taken.extend([data.popleft() for _ in range(limit - len(taken))])
-        if mailbox.room:
-            mailbox.grant()
-        if mailbox.home.debug and taken:
-            enter_ask(mailbox, [reply for _, reply in taken])
-        return cast("list[tuple[M, Reply | None]]", taken)
+        mailbox.taken += len(taken)
+        if mailbox.alert:
+            self._look_after([entry for entry in taken if type(entry) is Reply])
+        return [(entry.message, entry) if type(entry) is Reply else (entry, None) for entry in taken]
 
-    def take_control(self) -> Entry:
-        """Take a control message, to be called when the mailbox is urgent; raises Stopped if that is the reason."""
+    def take(self) -> Entry | None:
+        """Take one entry from the mailbox, which is alert; None if there is none. For `Actor.run`."""
+        mailbox = self.mailbox
+        if mailbox.urgent or self.over:
+            entry = self._take_control()
+        elif mailbox.data:
+            entry = mailbox.data.popleft()
+        else:
+            entry = None
+        self._look_after([entry] if type(entry) is Reply else [])
+        return entry
+
+    def _take_control(self) -> Down:
         if self.stopping or self.over:
             raise Stopped
         mailbox = self.mailbox
         assert mailbox.control
         message = mailbox.control.popleft()
         mailbox.urgent = bool(mailbox.control)
-        mailbox.taken += 1
-        return message, None
+        return message
+
+    def _look_after(self, asks: list[Reply]) -> None:
+        """Do what the alert asks for, after something was taken, and take the alert back if that was all."""
+        mailbox = self.mailbox
+        if mailbox.room:
+            mailbox.grant()
+        debug = mailbox.home.debug
+        if debug:
+            enter_ask(mailbox, asks)
+        mailbox.alert = debug or mailbox.urgent or bool(mailbox.room)
 
     async def wait(self) -> None:
         """Wait until something is there."""
@@ -101,11 +116,12 @@ class Inbox(Generic[M]):
         """Let the next look at this inbox raise Stopped, and wake whoever waits here."""
         self.stopping = True
         if not self.over:
-            self.mailbox.urgent = True
+            self.mailbox.urgent = self.mailbox.alert = True
             self.mailbox.wake()
 
     def end(self) -> None:
         """Shut this life out of the mailbox."""
         self.over = True
         self.mailbox.urgent = bool(self.mailbox.control)
+        self.mailbox.alert = True
         self.mailbox.wake()

@@ -37,39 +37,39 @@ class LocalRef(Ref[M_contra]):
     async def tell(self, message: M_contra) -> None:
         mailbox = self._mailbox
         if mailbox.thread != get_ident():
-            await self._send_foreign((message, None))
+            await self._send_foreign(message)
         elif len(mailbox.data) + mailbox.reserved < mailbox.bound:
-            mailbox.data.append((message, None))
+            mailbox.data.append(message)
             if mailbox.waiter is not None:
                 mailbox.wake()
         else:
             await mailbox.wait_for_room()
-            mailbox.put_reserved((message, None))
+            mailbox.put_reserved(message)
 
     def post(self, message: M_contra) -> None:
         mailbox = self._mailbox
         if mailbox.thread != get_ident():
-            if not mailbox.admit_foreign((message, None)):
+            if not mailbox.admit_foreign(message):
                 raise MailboxFull(mailbox.name, mailbox.limit)
         elif len(mailbox.data) + mailbox.reserved < mailbox.bound:
-            mailbox.data.append((message, None))
+            mailbox.data.append(message)
             if mailbox.waiter is not None:
                 mailbox.wake()
         else:
             mailbox.check_room()
-            mailbox.refuse((message, None))
+            mailbox.refuse(message)
 
     async def ask(self, message: Ask[R]) -> R:
         mailbox = self._mailbox
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        reply = Reply(future, mailbox)
+        reply = Reply(message, future, mailbox)
         if mailbox.home.debug:
             reply.chain = leave_ask(mailbox)
         try:
             if mailbox.thread == get_ident() and len(mailbox.data) + mailbox.reserved < mailbox.bound:
-                self._put_ask(message, reply)
+                self._put_ask(reply)
             else:
-                await self._send_ask(message, reply)
+                await self._send_ask(reply)
             return await future
         except asyncio.CancelledError:
             mailbox.asks.discard(reply)
@@ -77,23 +77,23 @@ class LocalRef(Ref[M_contra]):
                 future.exception()  # an error that came too late counts as seen
             raise
 
-    def _put_ask(self, message: Any, reply: Reply) -> None:
+    def _put_ask(self, reply: Reply) -> None:
         """Put an ask, whose room is certain, into the mailbox."""
         mailbox = self._mailbox
         mailbox.asks.add(reply)
-        mailbox.data.append((message, reply))
+        mailbox.data.append(reply)
         if mailbox.waiter is not None:
             mailbox.wake()
 
-    async def _send_ask(self, message: Any, reply: Reply) -> None:
+    async def _send_ask(self, reply: Reply) -> None:
         """Put an ask from another thread, or once there is room."""
         mailbox = self._mailbox
         if mailbox.thread != get_ident():
-            await self._send_foreign((message, reply))
+            await self._send_foreign(reply)
             return
         await mailbox.wait_for_room()
         mailbox.asks.add(reply)
-        mailbox.put_reserved((message, reply))
+        mailbox.put_reserved(reply)
 
     async def _send_foreign(self, entry: Entry) -> None:
         mailbox, home = self._mailbox, self._mailbox.home
@@ -168,6 +168,6 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def _put_granted(mailbox: Mailbox, entry: Entry) -> None:
-    if entry[1] is not None:
-        mailbox.asks.add(entry[1])
+    if isinstance(entry, Reply):
+        mailbox.asks.add(entry)
     mailbox.put_reserved(entry)

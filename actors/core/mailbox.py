@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Entry", "Mailbox", "Ticket"]
 
-Entry = tuple[Any, Reply | None]
+# A message that was told, or the Reply of one that was asked, which holds it: a pair for each would cost a tuple.
+Entry = Any
 
 
 class Ticket:
@@ -55,8 +56,8 @@ class Mailbox:
     """
 
     __slots__ = (
-        "asks", "bound", "cause", "closed", "control", "data", "dead_letters", "home", "inbound", "limit", "name",
-        "reason", "reserved", "room", "taken", "thread", "urgent", "waiter",
+        "alert", "asks", "bound", "cause", "closed", "control", "data", "dead_letters", "home", "inbound", "limit",
+        "name", "reason", "reserved", "room", "taken", "thread", "urgent", "waiter",
     )  # fmt: skip
 
     def __init__(self, name: str, bound: int, home: Home) -> None:
@@ -74,6 +75,7 @@ class Mailbox:
         self.taken = 0
         self.dead_letters = 0
         self.urgent = False  # control messages wait, or the life at hand is to stop
+        self.alert = home.debug  # urgent, or somebody waits for room, or debug mode: one look tells there is more to do
         self.waiter: asyncio.Future[None] | None = None
         self.closed = False
         self.cause: BaseException | None = None
@@ -100,18 +102,17 @@ class Mailbox:
         if self.control is None:
             self.control = deque()
         self.control.append(down)
-        self.urgent = True
+        self.urgent = self.alert = True
         self.wake()
 
     def refuse(self, entry: Entry) -> None:
         """Turn away an entry: fail its ask, or bury it as a dead letter."""
-        message, reply = entry
-        if reply is None:
-            self.dead_letters += 1
-            self.home.bury(DeadLetter(self.name, message))
+        if isinstance(entry, Reply):
+            self.asks.discard(entry)
+            entry.abandon(self.cause, self.reason)
         else:
-            self.asks.discard(reply)
-            reply.abandon(self.cause, self.reason)
+            self.dead_letters += 1
+            self.home.bury(DeadLetter(self.name, entry))
 
     def check_room(self) -> None:
         """Raise MailboxFull if not one message more fits now."""
@@ -135,6 +136,7 @@ class Mailbox:
         if self.room is None:
             self.room = OrderedDict()
         self.room[ticket] = None
+        self.alert = True
         self.grant()
 
     def leave_line(self, ticket: Ticket) -> None:
@@ -176,8 +178,8 @@ class Mailbox:
     def _land(self, entry: Entry) -> None:
         with self.home.lock:
             self.inbound -= 1
-        if entry[1] is not None:
-            self.asks.add(entry[1])
+        if isinstance(entry, Reply):
+            self.asks.add(entry)
         if self.closed or len(self.data) + self.reserved < self.bound:
             self.put(entry)
         else:  # the home thread filled the last place meanwhile
@@ -187,9 +189,9 @@ class Mailbox:
         """Fail every ask that was taken out and not answered; queued ones stay for the next life."""
         if not self.asks:
             return
-        queued = {reply for _, reply in self.data if reply is not None}
+        queued = {entry for entry in self.data if isinstance(entry, Reply)}
         if self.room:
-            queued.update(parked.entry[1] for parked in self.room if isinstance(parked, _Parked) and parked.entry[1])
+            queued.update(one.entry for one in self.room if isinstance(one, _Parked) and isinstance(one.entry, Reply))
         for reply in [reply for reply in self.asks if reply not in queued]:
             self.asks.discard(reply)
             reply.abandon(cause, reason)

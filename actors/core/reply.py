@@ -20,13 +20,14 @@ WAITING, ANSWERED, ABANDONED = range(3)
 class Reply:
     """Answer one ask, from any thread, now or later; an answer that comes too late is dropped.
 
-    Made in the asker's task. As long as it is unanswered it stands in the mailbox's `asks`, so that a crash of
-    the actor reaches every asker.
+    Made in the asker's task; in the mailbox it stands for its message. As long as it is unanswered it is among the
+    mailbox's `asks`, so that a crash of the actor reaches every asker.
     """
 
-    __slots__ = ("_future", "_mailbox", "_state", "_thread", "chain")
+    __slots__ = ("_future", "_mailbox", "_state", "_thread", "chain", "message")
 
-    def __init__(self, future: asyncio.Future[Any], mailbox: Mailbox) -> None:
+    def __init__(self, message: Any, future: asyncio.Future[Any], mailbox: Mailbox) -> None:
+        self.message = message
         self._future = future
         self._mailbox = mailbox
         self._thread = get_ident()

@@ -113,7 +113,7 @@ def test_a_thousand_crashes_under_load_follow_the_strategy_exactly(strategy: Any
             log.append("next")
         return log, answered, died
 
-    log, answered, died = simulate.run(main, seed=11).value
+    log, answered, _ = simulate.run(main, seed=11).value
     rounds: list[list[Life | str]] = [[]]
     for entry in log:
         if entry == "next":
@@ -147,7 +147,6 @@ def test_the_limit_is_reached_exactly_where_it_is_due(restarts: int, gaps: list[
                     with pytest.raises(ActorDied):
                         await ref.ask(Work(0, crash=True))
                     crashed += 1
-                    await anyio.sleep(0)
                     await anyio.sleep(0.001)
         except RestartLimit:
             return crashed

@@ -1,3 +1,4 @@
+# ruff: noqa: PT012  # what a block raises is raised by leaving it
 """Tell, post and ask: order, bounds, answers, and what a cancellation leaves behind."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: PT012  # what a block raises is raised by leaving it
 """Supervisors: starts, stops, restarts, and what outlives what."""
 
 from __future__ import annotations

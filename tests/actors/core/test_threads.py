@@ -1,3 +1,4 @@
+# ruff: noqa: PT012  # what a block raises is raised by leaving it
 """A Ref works from another thread, with a loop of its own or without one."""
 
 from __future__ import annotations
