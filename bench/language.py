@@ -77,7 +77,7 @@ def ours(case: str) -> dict[str, float]:
 
     async def measure() -> dict[str, float]:
         latency = LATENCY_S if case.endswith("50ms") else 0.0
-        body = {"chat": chat_body, "read": reading_body, "fork": fork_body}[case.split("_")[0]](callboard)
+        body = {"chat": chat_body, "read": reading_body, "fork": fork_body}[case.split("_", maxsplit=1)[0]](callboard)
         count = 500 if case.startswith("fork") else AT_ONCE
         async with callboard.NullBackend(latency_s=latency, text="Paris") as backend:
             await body.arun_batch([ITEM] * 20, backend=backend)
@@ -134,7 +134,7 @@ def peer(case: str) -> dict[str, float]:
                 time.sleep(latency)
             return "Paris", {}
 
-    body = {"chat": chat_body, "read": reading_body, "fork": fork_body}[case.split("_")[0]](sglang)
+    body = {"chat": chat_body, "read": reading_body, "fork": fork_body}[case.split("_", maxsplit=1)[0]](sglang)
     count = 200 if case.startswith("fork") else AT_ONCE
     backend = NullBackend()
     body.run_batch([dict(ITEM) for _ in range(20)], backend=backend)

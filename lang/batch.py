@@ -56,7 +56,7 @@ class Batch:
         self._started = False
 
     def __await__(self) -> Generator[Any, None, list[ProgramState]]:
-        return self._collect().__await__()
+        return self.collect().__await__()
 
     def __aiter__(self) -> BatchIterator:
         return BatchIterator(self)
@@ -80,7 +80,8 @@ class Batch:
         finally:
             wait_in(loop, feed.close, instead)
 
-    async def _collect(self) -> list[ProgramState]:
+    async def collect(self) -> list[ProgramState]:
+        """Do what awaiting does, as a coroutine."""
         return await await_in(await HOUSE.home(self._backend), self._collect_here)
 
     async def _collect_here(self) -> list[ProgramState]:
@@ -219,7 +220,11 @@ class BatchIterator:
         if self._feed is None:
             self._loop = await self._batch.home
             self._feed = await await_in(self._loop, self._batch.feed)
-        state = await await_in(self._loop, self._feed.next)
+        try:
+            state = await await_in(self._loop, self._feed.next)
+        except Exception:
+            await self.aclose()
+            raise
         if state is None:
             await self.aclose()
             raise StopAsyncIteration

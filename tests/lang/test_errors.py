@@ -6,6 +6,7 @@ import traceback
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import callboard as cb
@@ -161,7 +162,7 @@ async def test_the_bodys_error_aborts_what_it_had_begun(scripted: Any) -> None:
     async def body(s: Any) -> None:
         s += cb.gen("x")
         while not backend.open:
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
         raise Boom
 
     async with scripted([anyio.sleep_forever]) as backend:
@@ -215,7 +216,7 @@ async def test_leaving_the_backends_block_ends_its_programs(scripted: Any) -> No
             async with backend:
                 state = await body.arun(backend=backend, stream=True)
                 while not backend.open:
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
                 raise Boom
     with pytest.raises(cb.Aborted):
         state["x"]
@@ -246,7 +247,7 @@ async def test_cancelling_a_program_aborts_its_generation(scripted: Any) -> None
             async with anyio.create_task_group() as group:
                 group.start_soon(lambda: body.arun(backend=backend))
                 while not backend.open:
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
         assert (backend.open, backend.aborted) == (0, 1)
         assert backend.programs.statistics() == []
@@ -263,10 +264,10 @@ async def test_a_running_program_can_be_cancelled_by_its_state(scripted: Any) ->
         with anyio.fail_after(20):
             state = await body.arun(backend=backend, stream=True)
             while not backend.open:
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             state.cancel()
             with pytest.raises(cb.Aborted, match="cancelled"):
                 await state.aget("x")
             while backend.programs.statistics():
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
         assert (backend.open, backend.aborted) == (0, 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import callboard as cb
@@ -77,17 +78,19 @@ async def test_a_branch_can_be_forked_before_the_parent_has_run(scripted: Any) -
 
 async def test_join_gathers_what_is_new_in_order(scripted: Any) -> None:
     @cb.function
-    def body(s: Any) -> None:
+    def body(s: Any) -> Any:
         s["old"] = 1
         forks = s.fork(3)
         forks += [cb.gen("x"), "b" + cb.gen("x") + cb.gen("only"), cb.gen("x")]
         forks[0]["old"] = 2
         forks.join()
+        return forks
 
     async with scripted(["0"], ["1"], ["2"], ["3"]) as backend:
         state = await run(body, backend)
-    assert sorted(state["x"]) == ["0", "1", "2"]
-    assert state["only"] == ["3"]
+    assert state["x"] == [branch["x"] for branch in state.ret_value]
+    assert state["only"] == [state.ret_value[1]["only"]]
+    assert sorted(state["x"] + state["only"]) == ["0", "1", "2", "3"]
     assert state["old"] == 1
     assert len(state.get_meta_info("x")) == 3
 
@@ -161,7 +164,7 @@ async def test_cancelling_a_program_cancels_its_branches(scripted: Any) -> None:
             async with anyio.create_task_group() as group:
                 group.start_soon(lambda: body.arun(backend=backend))
                 while backend.open < 3:
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
         assert (backend.open, backend.aborted) == (0, 3)
         assert backend.programs.statistics() == []
@@ -175,7 +178,7 @@ async def test_an_error_in_the_block_of_a_fork_cancels_its_branches(scripted: An
             async with s.fork(1) as forks:
                 forks += cb.gen("x")
                 while not backend.open:
-                    await anyio.sleep(0)
+                    await anyio.lowlevel.checkpoint()
                 raise RuntimeError("mine")
         s += "and on"
 

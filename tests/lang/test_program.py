@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 import callboard as cb
@@ -276,7 +277,7 @@ async def test_a_waiting_plain_body_lets_the_others_run(scripted: Any) -> None:
     with anyio.fail_after(10):
         async with scripted([free.wait, "one"], ["two"]) as backend, anyio.create_task_group() as group:
             group.start_soon(lambda: first.arun(backend=backend))
-            await anyio.sleep(0)
+            await anyio.lowlevel.checkpoint()
             group.start_soon(lambda: second.arun(backend=backend))
 
 

@@ -47,7 +47,7 @@ async def test_chunks_come_as_they_are_said_and_a_slow_reader_gets_larger_ones(s
             assert await anext(reader) == "a"
             step[0].set()
             for _ in range(20):  # the model says two pieces before the reader looks again
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             assert await anext(reader) == "bc"
             step[1].set()
             assert await anext(reader) == "d"
