@@ -1,13 +1,13 @@
 """A language for programs that call language models, and the actor runtime that serves them.
 
-    import callboard as cb
+import callboard as cb
 
-    @cb.function
-    def qa(s, question):
-        s += cb.user(question)
-        s += cb.assistant(cb.gen("answer", max_tokens=64))
+@cb.function
+def qa(s, question):
+s += cb.user(question)
+s += cb.assistant(cb.gen("answer", max_tokens=64))
 
-    print(qa.run(question="What is the capital of France?")["answer"])
+print(qa.run(question="What is the capital of France?")["answer"])
 """
 
 from __future__ import annotations

@@ -172,7 +172,9 @@ async def _start(call: Call) -> ProgramState:
     stream = call.open()
     await stream.start()  # before its performer, so that a backend that closes stops the performer first
     name = f"{call.name} (body)"
-    stream.performer = await call.backend.programs.spawn(lambda: Performer(call, stream), name=name, restart="temporary")
+    stream.performer = await call.backend.programs.spawn(
+        lambda: Performer(call, stream), name=name, restart="temporary"
+    )
     return ProgramState(stream, inside=False)
 
 

@@ -16,6 +16,7 @@ T = TypeVar("T")
 class TextReader(Generic[T]):
     """Give the text in chunks: what came since the last one was taken.
 
+    In a body, the text ends where everything asked for so far is said; from outside, where the program ends.
     Nothing waits for a reader: a slow one gets larger chunks, one that leaves early cancels nothing, and one that
     comes late, even after the end, still gets everything.
     """
@@ -65,7 +66,8 @@ class TextReader(Generic[T]):
         """Give the text that was not read, and whether no more can come."""
         stream = self._stream
         if self._name is None:
-            return (stream.transcript.text[self._seen :] if stream.begun else ""), over
+            complete = over or (not self._whole and stream.executed == stream.submitted)  # as text() does
+            return (stream.transcript.text[self._seen :] if stream.begun else ""), complete
         if self._variable is None:
             if not over and self._name not in stream.variables and self._whole:
                 return "", False

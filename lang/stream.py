@@ -69,9 +69,7 @@ class Stream(Actor[ToStream]):
     async def start(self) -> None:
         """Come to life under the backend's programs; SupervisorClosed if it is not open."""
         # Two messages at most wait at a time: one Append, which takes in what comes behind it, and the End.
-        self.address = await self.backend.programs.spawn(
-            self._itself, name=self.name, restart="temporary", mailbox=2
-        )
+        self.address = await self.backend.programs.spawn(self._itself, name=self.name, restart="temporary", mailbox=2)
         if self.steps is not None:
             self.address.post(Append(self.steps))
         if self.ended and not self.over:

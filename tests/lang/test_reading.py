@@ -24,6 +24,12 @@ async def collect(iterator: Any) -> list[Any]:
         return [item async for item in iterator]
 
 
+async def read_into(said: list[str], iterator: Any) -> None:
+    with anyio.fail_after(20):
+        async for text in iterator:
+            said.append(text)  # noqa: PERF401  (what came before an error must stay)
+
+
 async def test_the_text_comes_whole_constant_text_included(scripted: Any) -> None:
     async with scripted(["a", "b"], ["c"]) as backend:
         state = await question.arun(backend=backend, stream=True)
@@ -103,10 +109,9 @@ async def test_a_reader_gets_what_was_said_and_then_the_error(scripted: Any) -> 
         for name, expected in ((None, "Q: half"), ("x", "half")):
             backend.lines = [["half", error]]
             state = await question.arun(backend=backend, stream=True)
-            said = []
-            with pytest.raises(RuntimeError) as raised, anyio.fail_after(20):
-                async for text in state.text_async_iter(name):
-                    said.append(text)
+            said: list[str] = []
+            with pytest.raises(RuntimeError) as raised:
+                await read_into(said, state.text_async_iter(name))
             assert raised.value is error
             assert "".join(said) == expected
             assert await state.aerror() is error
@@ -145,6 +150,19 @@ async def test_a_body_can_read_its_branch_as_it_writes(scripted: Any) -> None:
             with anyio.fail_after(20):
                 state = await program.arun(backend=backend)
             assert state.ret_value.replace("|", "") in ("ab", "said")
+
+
+async def test_in_a_body_the_text_ends_where_everything_so_far_is_said(scripted: Any) -> None:
+    @cb.function
+    def body(s: Any) -> list[str]:
+        s += "a " + cb.gen("x")
+        first = "".join(s.text_iter())
+        s += "!"
+        return [first, "".join(s.text_iter())]
+
+    async with scripted() as backend:
+        with anyio.fail_after(20):
+            assert (await body.arun(backend=backend)).ret_value == ["a said", "a said!"]
 
 
 async def test_the_outer_state_waits_for_the_program_and_the_body_for_itself(scripted: Any) -> None:
