@@ -3,8 +3,8 @@
     python bench/messages.py [--xoscar PYTHON] [--rounds 60]
 
 Each figure is the best of the rounds, microseconds a message; rounds are short and the contenders take turns, so that a
-busy machine slows none of them alone. xoscar runs in an interpreter of its own, which has it installed. The table also has the
-cost of an actor (spawn, close, memory of 10,000 live ones, beside bare asyncio tasks) and the simulation's speed.
+busy machine slows none of them alone. xoscar runs in an interpreter of its own, which has it installed. The table also
+has the cost of an actor (spawn, close, memory of 10,000 live ones, beside bare tasks) and the simulation's speed.
 """
 
 from __future__ import annotations

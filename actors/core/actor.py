@@ -6,7 +6,7 @@ import asyncio
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from .inbox import STREAK, Inbox
+from .inbox import Inbox
 from .message import Message
 from .ref import Ref
 from .reply import Reply
@@ -46,16 +46,17 @@ class Actor(Generic[M]):
         data = mailbox.data
         receive = self.receive
         while True:
-            for _ in range(STREAK):
+            for _ in mailbox.begin_streak():
                 if mailbox.alert:
                     entry = inbox.take()
                     if entry is None:
+                        mailbox.taken -= 1
                         break
                 elif data:
                     entry = data.popleft()
                 else:
+                    mailbox.taken -= 1  # this step took nothing
                     break
-                mailbox.taken += 1
                 if type(entry) is not Reply:
                     await receive(entry)
                     continue
@@ -65,8 +66,10 @@ class Actor(Generic[M]):
                     self._asked = None
                     entry.answer(answer)
             else:
+                mailbox.end_streak()
                 await asyncio.sleep(0)
                 continue
+            mailbox.end_streak()
             await inbox.wait()
 
     def reply(self) -> Reply:

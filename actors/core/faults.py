@@ -57,19 +57,19 @@ class FaultyRef(LocalRef[M_contra]):
 
     async def tell(self, message: M_contra) -> None:
         mailbox = self._mailbox
-        if mailbox.closed or len(mailbox.data) + mailbox.reserved >= mailbox.bound:
+        if len(mailbox.data) >= mailbox.places:
             await mailbox.wait_for_room()
         else:
-            mailbox.reserved += 1
+            mailbox.places -= 1
         self._send(message)
 
     def post(self, message: M_contra) -> None:
         self._mailbox.check_room()
-        self._mailbox.reserved += 1
+        self._mailbox.places -= 1
         self._send(message)
 
     def _put_ask(self, reply: Reply) -> None:
-        self._mailbox.reserved += 1
+        self._mailbox.places -= 1
         self._send(reply)
 
     async def _send_ask(self, reply: Reply) -> None:
@@ -80,7 +80,7 @@ class FaultyRef(LocalRef[M_contra]):
         """Start a message on its way, in the place reserved for it."""
         if self._roll(self._faults.drop, entry):
             self._note("drop", entry)
-            self._mailbox.reserved -= 1
+            self._mailbox.places += 1
             self._mailbox.grant()
             return
         loop = self._mailbox.home.loop

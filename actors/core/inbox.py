@@ -7,17 +7,13 @@ from typing import Generic, TypeVar
 
 from .cycles import enter_ask
 from .errors import Stopped
-from .mailbox import Entry, Mailbox
+from .mailbox import STREAK, Entry, Mailbox
 from .message import Down, Message
 from .reply import Reply
 
 __all__ = ["Inbox"]
 
 M = TypeVar("M", bound=Message)
-
-# After this many messages without waiting, let the rest of the loop run: an actor that posts to itself, or whose
-# queue never runs dry, must not starve the others.
-STREAK = 128
 
 
 class Inbox(Generic[M]):
@@ -71,7 +67,10 @@ class Inbox(Generic[M]):
     def take(self) -> Entry | None:
         """Take one entry from the mailbox, which is alert; None if there is none. For `Actor.run`."""
         mailbox = self.mailbox
-        if mailbox.urgent or self.over:
+        if self.stopping or self.over:
+            mailbox.taken -= 1  # the step of the streak that led here takes nothing
+            raise Stopped
+        if mailbox.urgent:
             entry = self._take_control()
         elif mailbox.data:
             entry = mailbox.data.popleft()
@@ -122,6 +121,7 @@ class Inbox(Generic[M]):
     def end(self) -> None:
         """Shut this life out of the mailbox."""
         self.over = True
+        self.mailbox.end_streak()
         self.mailbox.urgent = bool(self.mailbox.control)
         self.mailbox.alert = True
         self.mailbox.wake()

@@ -38,7 +38,7 @@ class LocalRef(Ref[M_contra]):
         mailbox = self._mailbox
         if mailbox.thread != get_ident():
             await self._send_foreign(message)
-        elif len(mailbox.data) + mailbox.reserved < mailbox.bound:
+        elif len(mailbox.data) < mailbox.places:
             mailbox.data.append(message)
             if mailbox.waiter is not None:
                 mailbox.wake()
@@ -51,7 +51,7 @@ class LocalRef(Ref[M_contra]):
         if mailbox.thread != get_ident():
             if not mailbox.admit_foreign(message):
                 raise MailboxFull(mailbox.name, mailbox.limit)
-        elif len(mailbox.data) + mailbox.reserved < mailbox.bound:
+        elif len(mailbox.data) < mailbox.places:
             mailbox.data.append(message)
             if mailbox.waiter is not None:
                 mailbox.wake()
@@ -66,7 +66,7 @@ class LocalRef(Ref[M_contra]):
         if mailbox.home.debug:
             reply.chain = leave_ask(mailbox)
         try:
-            if mailbox.thread == get_ident() and len(mailbox.data) + mailbox.reserved < mailbox.bound:
+            if mailbox.thread == get_ident() and len(mailbox.data) < mailbox.places:
                 self._put_ask(reply)
             else:
                 await self._send_ask(reply)
@@ -150,7 +150,7 @@ class LocalRef(Ref[M_contra]):
             name=mailbox.name,
             bound=mailbox.limit,
             queued=len(mailbox.data),
-            taken=mailbox.taken,
+            taken=mailbox.count_taken(),
             restarts=self._child.restarts,
             dead_letters=mailbox.dead_letters,
             ended=mailbox.closed,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
+from collections.abc import Iterator
+from operator import length_hint
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +16,18 @@ from .reply import Reply
 if TYPE_CHECKING:
     from .home import Home
 
-__all__ = ["Entry", "Mailbox", "Ticket"]
+__all__ = ["STREAK", "Entry", "Mailbox", "Ticket"]
 
 # A message that was told, or the Reply of one that was asked, which holds it: a pair for each would cost a tuple.
 Entry = Any
+
+
+# Far below what tickets still give back, so that one comparison on the way in tells full and closed alike.
+CLOSED = -(1 << 60)
+
+# After this many messages without waiting an actor lets the rest of the loop run: one that posts to itself, or whose
+# queue never runs dry, must not starve the others.
+STREAK = 256
 
 
 class Ticket:
@@ -48,31 +58,32 @@ class Ticket:
 class Mailbox:
     """Hold an actor's messages over all its lives.
 
-    # len(data) + reserved <= bound     reserved: granted to tickets, not yet put
-    # room is not empty  =>  len(data) + reserved == bound
+    # reserved = limit - places      granted to tickets, not yet put
+    # len(data) <= places            while open; a closed mailbox has less than no places
+    # room is not empty  =>  len(data) == places
     # asks: sent and unanswered, in the data lane or taken out of it
 
     Everything here belongs to the home thread, but for `admit_foreign`.
     """
 
     __slots__ = (
-        "alert", "asks", "bound", "cause", "closed", "control", "data", "dead_letters", "home", "inbound", "limit",
-        "name", "reason", "reserved", "room", "taken", "thread", "urgent", "waiter",
+        "alert", "asks", "cause", "closed", "control", "data", "dead_letters", "home", "inbound", "limit",
+        "name", "places", "reason", "room", "streak", "taken", "thread", "urgent", "waiter",
     )  # fmt: skip
 
     def __init__(self, name: str, bound: int, home: Home) -> None:
         self.name = name
-        self.bound = bound  # drops to 0 when the mailbox closes, so that one comparison tells both
         self.limit = bound
+        self.places = bound
         self.home = home
         self.thread = home.thread
         self.data: deque[Entry] = deque()
         self.control: deque[Down] | None = None
         self.asks: set[Reply] = set()
         self.room: OrderedDict[Ticket | _Parked, None] | None = None
-        self.reserved = 0
         self.inbound = 0  # accepted from other threads, not yet put; guarded by home.lock
         self.taken = 0
+        self.streak: Iterator[int] | None = None  # steps once a message taken by Actor.run, cheaper than counting
         self.dead_letters = 0
         self.urgent = False  # control messages wait, or the life at hand is to stop
         self.alert = home.debug  # urgent, or somebody waits for room, or debug mode: one look tells there is more to do
@@ -80,6 +91,19 @@ class Mailbox:
         self.closed = False
         self.cause: BaseException | None = None
         self.reason = "stopped"
+
+    def begin_streak(self) -> Iterator[int]:
+        """Return an iterator of STREAK steps; each step counts as one message taken, until `end_streak`."""
+        self.streak = streak = iter(range(STREAK))
+        return streak
+
+    def end_streak(self) -> None:
+        self.taken = self.count_taken()
+        self.streak = None
+
+    def count_taken(self) -> int:
+        """Count the messages taken so far, in all lives."""
+        return self.taken if self.streak is None else self.taken + STREAK - length_hint(self.streak)
 
     def put(self, entry: Entry) -> None:
         """Append an entry whose room is certain; a dead letter if the mailbox is closed."""
@@ -116,13 +140,13 @@ class Mailbox:
 
     def check_room(self) -> None:
         """Raise MailboxFull if not one message more fits now."""
-        if not self.closed and len(self.data) + self.reserved >= self.bound:
+        if not self.closed and len(self.data) >= self.places:
             raise MailboxFull(self.name, self.limit)
 
     async def wait_for_room(self) -> None:
         """Reserve one place in the home thread, waiting in line; a closed mailbox always has room to refuse."""
         if self.closed:
-            self.reserved += 1
+            self.places -= 1
             return
         ticket = Ticket()
         self.enter_line(ticket)
@@ -143,16 +167,16 @@ class Mailbox:
         """Give a ticket back, granted or not."""
         if ticket.granted:
             ticket.granted = False
-            self.reserved -= 1
+            self.places += 1
             self.grant()
         elif self.room is not None:
             self.room.pop(ticket, None)
 
     def grant(self) -> None:
         """Give free places to those first in line."""
-        while self.room and (self.closed or len(self.data) + self.reserved < self.bound):
+        while self.room and (self.closed or len(self.data) < self.places):
             ticket, _ = self.room.popitem(last=False)
-            self.reserved += 1
+            self.places -= 1
             if isinstance(ticket, Ticket):
                 ticket.grant()
             else:
@@ -160,13 +184,13 @@ class Mailbox:
 
     def put_reserved(self, entry: Entry) -> None:
         """Put an entry in the place reserved for it."""
-        self.reserved -= 1
+        self.places += 1
         self.put(entry)
 
     def admit_foreign(self, entry: Entry) -> bool:
         """Take an entry from another thread if there is room for it; what finds no home any more is refused."""
         with self.home.lock:
-            if not self.closed and (self.room or len(self.data) + self.reserved + self.inbound >= self.bound):
+            if not self.closed and (self.room or len(self.data) + self.inbound >= self.places):
                 return False
             self.inbound += 1
             if self.home.call_locked(self._land, entry):
@@ -180,7 +204,7 @@ class Mailbox:
             self.inbound -= 1
         if isinstance(entry, Reply):
             self.asks.add(entry)
-        if self.closed or len(self.data) + self.reserved < self.bound:
+        if self.closed or len(self.data) < self.places:
             self.put(entry)
         else:  # the home thread filled the last place meanwhile
             self.enter_line(_Parked(entry))
@@ -200,7 +224,7 @@ class Mailbox:
         """End for good: refuse what is queued, let every teller through to be refused."""
         self.abandon_taken(cause, reason)
         self.closed, self.cause, self.reason = True, cause, reason
-        self.bound = 0
+        self.places = CLOSED
         self.control = None
         self.grant()
         entries = list(self.data)
