@@ -14,10 +14,11 @@ import pytest
 import callboard
 
 ROOT = Path(callboard.__file__).parent
-FOLDERS = ("actors", "kernels", "lang", "models")
+FOLDERS = ("actors", "commands", "kernels", "lang", "models")
 
-# who may import whom, inside the package: lang -> actors -> models -> kernels
+# who may import whom, inside the package: commands -> lang -> actors -> models -> kernels
 BELOW = {
+    "commands": {"commands", "lang", "actors", "models"},
     "lang": {"lang", "actors"},
     "actors": {"actors", "models", "kernels"},
     "models": {"models", "kernels"},
@@ -107,7 +108,7 @@ def test_the_package_list_is_the_folders() -> None:
     listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
     found = {"callboard"} | {
         ".".join(("callboard", *path.parent.relative_to(ROOT).parts))
-        for folder in (*FOLDERS, "commands")
+        for folder in FOLDERS
         for path in (ROOT / folder).rglob("__init__.py")
     }
     assert listed == found
