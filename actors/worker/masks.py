@@ -1,8 +1,7 @@
-"""Grammar masks of a step's rows, computed on the host while the forward pass runs."""
+"""Grammar masks of a step's rows, computed on the host while the device runs the forward pass."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,31 +12,31 @@ if TYPE_CHECKING:
 
 __all__ = ["MaskFiller"]
 
+# Words of masks from which on other threads are asked to help: 8 rows of a vocabulary of 32k.  Eight small masks take
+# 10 us here; on a busy machine, waiting for another thread to get a core takes milliseconds.
+_WORTH_SHARING = 8192
+
 
 class MaskFiller:
-    """Fill masks in a thread beside the worker's; llguidance lets go of Python's lock, so both run.
+    """Fill masks, on several cores if there are several; llguidance lets go of Python's lock.
 
-    The thread starts with the first grammar and ends with `close`.
+    It runs in the worker's own thread: a forward pass on a GPU is only launched there, and on a CPU a helper's thread
+    would take its core from the model (and 50 us of hand-over for 10 us of work).
     """
 
     def __init__(self) -> None:
-        self._helper: ThreadPoolExecutor | None = None
         self._executor: LLExecutor | None = None
 
-    def start(self, matchers: list[LLMatcher], words: int) -> Future[Tensor]:
-        """Begin to fill one mask a matcher; the result is int32 [matchers, words], on the host.
+    def fill(self, matchers: list[LLMatcher], words: int) -> Tensor:
+        """Give one mask a matcher, int32 [matchers, words], on the host.
 
-        Until it is there, nobody else may touch the matchers.  A matcher that fails is in its error state afterwards.
+        A matcher that fails is in its error state afterwards, and its mask means nothing.
         """
-        if self._helper is None:
-            self._helper = ThreadPoolExecutor(1, "callboard-masks")
-        return self._helper.submit(self._fill, matchers, words)
-
-    def _fill(self, matchers: list[LLMatcher], words: int) -> Tensor:
         masks_NW = torch.zeros((len(matchers), words), dtype=torch.int32)
         width = words * masks_NW.element_size()
-        if len(matchers) == 1:
-            matchers[0].unsafe_compute_mask_ptr(masks_NW.data_ptr(), width)
+        if len(matchers) * words < _WORTH_SHARING:
+            for index, matcher in enumerate(matchers):
+                matcher.unsafe_compute_mask_ptr(masks_NW.data_ptr() + index * width, width)
             return masks_NW
         if self._executor is None:
             from llguidance import LLExecutor
@@ -46,8 +45,3 @@ class MaskFiller:
         numbered = [(matcher, index) for index, matcher in enumerate(matchers)]
         self._executor.unsafe_compute_mask_ptr(numbered, masks_NW.data_ptr(), width, len(matchers))
         return masks_NW
-
-    def close(self) -> None:
-        if self._helper is not None:
-            self._helper.shutdown()
-            self._helper = None

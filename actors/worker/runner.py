@@ -1,13 +1,13 @@
 """Run one Step: forward pass, masks, sampling, result; the model's thread calls it and nobody else.
 
-The three parts are apart so that a device can be kept busy: `forward` only launches work, masks are filled on the host
-meanwhile, `sample` launches the rest, and `collect` is the one place that waits for the device.  Masks of a step need
-the tokens of the step before, so `collect` of that one comes before `forward` of this one if a grammar runs.
+The three parts are apart so that a device can be kept busy: `forward` only launches work; `sample` fills the grammars'
+masks on the host while the device runs, then launches the rest; `collect` is the one place that waits for the device.
+Masks need the tokens of the step before, so the order with two steps on their way is forward(k + 1), collect(k),
+sample(k + 1).
 """
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -39,18 +39,13 @@ __all__ = ["Pass", "Runner"]
 
 @dataclass(slots=True)
 class Pass:
-    """A step on its way.  batch is None if the step computes nothing.
-
-    bound: the rows whose masks are being filled, in their order, with their indices among the sampled.
-    """
+    """A step on its way.  batch is None if the step computes nothing."""
 
     number: int
     started: float
     batch: Batch | None = None
     choice: Choice | None = None
     logits_NV: Tensor | None = None
-    masks: Future[Tensor] | None = None
-    bound: tuple[tuple[int, Extras, LLMatcher], ...] = ()
     packed: Packed | None = None
     scored: tuple[tuple[Extend, Packed], ...] = ()
     forward_s: float = 0.0
@@ -72,9 +67,6 @@ class Runner:
         # How many logits are computed at once where a prompt's tokens are scored: 64 MiB of float32.
         self._scored_at_once = max(1, (16 << 20) // model.config.vocabulary)
 
-    def close(self) -> None:
-        self._filler.close()
-
     def run(self, step: Step) -> StepDone:
         """Run a step to its end."""
         running = self.forward(step)
@@ -84,7 +76,7 @@ class Runner:
     # --- forward -------------------------------------------------------------------------------------------------
 
     def forward(self, step: Step) -> Pass:
-        """Retire and begin rows, launch the forward pass, and start to fill the masks of its rows."""
+        """Retire and begin rows, and launch the forward pass."""
         running = Pass(step.number, perf_counter())
         for row in np.frombuffer(step.retired_rows, np.int32).tolist():
             self.rows.retire(row)
@@ -96,7 +88,6 @@ class Runner:
             return running
         if len(batch.sampled):
             running.choice = self._chooser.choose(batch.sampled)
-            self._start_masks(running, batch, running.choice)
         started = perf_counter()
         plan = self._attention.plan(batch.attention)
         hidden_TC = self._model.forward(
@@ -124,16 +115,6 @@ class Runner:
             return
         if not extras.matcher.consume_tokens(np.frombuffer(begin.output, np.int32).tolist()):
             extras.failure = "regex: the tokens generated so far do not match it"
-
-    def _start_masks(self, running: Pass, batch: Batch, choice: Choice) -> None:
-        rows = [(index, self.rows.live(batch.sampled_list[index])) for index in choice.grammar]
-        running.bound = tuple(
-            (index, extras, extras.matcher)
-            for index, extras in rows
-            if extras.matcher is not None and not extras.failure
-        )
-        if running.bound and self._grammars is not None:
-            running.masks = self._filler.start([matcher for *_, matcher in running.bound], self._grammars.mask_words)
 
     def _score(self, extends: tuple[Extend, ...], hidden_TC: Tensor) -> tuple[tuple[Extend, Packed], ...]:
         """Compute log-probabilities of the extends' targets."""
@@ -169,7 +150,7 @@ class Runner:
             return
         raw_LV = logits_NV[choice.logprobs] if choice.logprobs else None
         if not choice.plain:
-            self._adjust(logits_NV, running, batch, choice)
+            self._adjust(logits_NV, batch, choice)
         draw, uniform_M = choice.draw, None
         if draw is not None:
             uniform_M = torch.from_numpy(uniform(choice.keys, batch.positions[choice.random]))
@@ -182,32 +163,38 @@ class Runner:
         running.packed = _pack(tokens_N, best_N, raw_LV, choice)
         running.logits_NV = None
 
-    def _adjust(self, logits_NV: Tensor, running: Pass, batch: Batch, choice: Choice) -> None:
+    def _adjust(self, logits_NV: Tensor, batch: Batch, choice: Choice) -> None:
         """Apply penalties, masks and bias, in place."""
         sampled = batch.sampled_list
         if choice.penalized:
             self.rows.penalties.apply(logits_NV, choice.penalized, [sampled[i] for i in choice.penalized])
-        complete = self._apply_masks(logits_NV, running)
+        complete = self._apply_masks(logits_NV, batch, choice) if choice.grammar else set[int]()
         if choice.minimum:
             self._ban_endings(logits_NV, sampled, [index for index in choice.minimum if index not in complete])
         if choice.bias is not None:
             add_bias(logits_NV, *choice.bias)
 
-    def _apply_masks(self, logits_NV: Tensor, running: Pass) -> set[int]:
-        """Apply the grammars' masks; give the rows whose text is complete and can only end."""
-        if running.masks is None:
+    def _apply_masks(self, logits_NV: Tensor, batch: Batch, choice: Choice) -> set[int]:
+        """Fill and apply the grammars' masks; give the rows whose text is complete and can only end."""
+        bound: list[tuple[int, Extras, LLMatcher]] = []
+        for index in choice.grammar:
+            extras = self.rows.live(batch.sampled_list[index])
+            if extras.matcher is not None and not extras.failure:
+                bound.append((index, extras, extras.matcher))
+        if not bound or self._grammars is None:
             return set()
-        masks_NW = running.masks.result().to(logits_NV.device, non_blocking=True)
+        masks_NW = self._filler.fill([matcher for *_, matcher in bound], self._grammars.mask_words)
+        masks_NW = masks_NW.to(logits_NV.device, non_blocking=True)
         complete: set[int] = set()
-        for index, extras, matcher in running.bound:
+        for index, extras, matcher in bound:
             if matcher.is_error():
                 extras.failure = f"regex: {_first_line(matcher.get_error())}"
             elif matcher.is_stopped():
                 complete.add(index)
-        indices = [index for index, *_ in running.bound]
-        if len(indices) == len(logits_NV):
+        if len(bound) == len(logits_NV):
             apply_bitmask(logits_NV, masks_NW)
             return complete
+        indices = [index for index, *_ in bound]
         masked_NV = logits_NV[indices]
         apply_bitmask(masked_NV, masks_NW)
         logits_NV[indices] = masked_NV

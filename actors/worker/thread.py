@@ -79,7 +79,6 @@ class WorkerThread:
             return {**self._counts, "steps_queued": len(self._steps)}
 
     def _live(self) -> None:
-        runner: Runner | None = None
         try:
             with torch.inference_mode():
                 runner, description = self._build()
@@ -91,9 +90,6 @@ class WorkerThread:
                 self._failed(error)
             else:
                 self.ready.set_exception(error)
-        finally:
-            if runner is not None:
-                runner.close()
 
     def _take(self) -> tuple[Step, int] | None:
         with self._wake:

@@ -67,4 +67,3 @@ def driver(tiny: Path) -> Iterator[Driver]:
     with torch.inference_mode():
         runner, _ = build_runner(options(tiny), GrammarCache(tiny))
         yield Driver(runner)
-        runner.close()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tokenizers import Tokenizer
 
+from callboard.actors.grammar import GrammarCache
 from callboard.actors.sampling import SamplingParams
+from callboard.actors.worker import masks
 
 from .driver import EOS, Driver, read
 
@@ -153,3 +157,31 @@ def test_a_matcher_that_breaks_fails_its_row_alone(driver: Driver) -> None:
     assert failure.row == 0
     assert "doesn't satisfy the grammar" in failure.message
     assert read(done.tokens)[1] >= 0
+
+
+def test_the_next_step_can_be_launched_before_a_bound_row_has_taken_its_token(
+    driver: Driver, tokenizer: Tokenizer
+) -> None:
+    sampling = SamplingParams(temperature=1.0, regex="[0-9]-[a-z]-[0-9]-[a-z]")
+    plain = driver.generate(PROMPT, sampling, 7)
+    running = driver.runner.forward(driver.make(driver.extend(0, PROMPT, sampling)))
+    driver.runner.sample(running)
+    tokens = []
+    for _ in range(6):
+        following = driver.runner.forward(driver.make(decode=(0,)))
+        tokens += read(driver.runner.collect(running).tokens)
+        driver.runner.sample(following)
+        running = following
+    tokens += read(driver.runner.collect(running).tokens)
+    assert tokens == plain
+    assert re.fullmatch("[0-9]-[a-z]-[0-9]-[a-z]", tokenizer.decode(tokens))
+
+
+def test_masks_are_the_same_however_many_threads_fill_them(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = GrammarCache(tiny)
+    matchers = [cache.matcher(regex) for regex in ("[0-9]+", "a|b", "(x|y)z", ".*")]
+    alone = masks.MaskFiller().fill(matchers, cache.mask_words)
+    monkeypatch.setattr(masks, "_WORTH_SHARING", 0)
+    shared = masks.MaskFiller().fill(matchers, cache.mask_words)
+    assert torch.equal(alone, shared)
+    assert [row.tobytes() for row in alone.numpy()] == [matcher.compute_bitmask() for matcher in matchers]
