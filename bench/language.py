@@ -224,9 +224,8 @@ def report(cases: dict[str, str], results: dict[str, Any]) -> None:
     console = Console()
     console.print(table)
     live = results["live"]["ours"]
-    console.print(
-        f"{LIVE:,} live programs: {live['bytes']:,.0f} bytes each (limit 25,000); cancelling one: {live['cancel_us']:.0f} us"
-    )
+    size, cancel = f"{live['bytes']:,.0f} bytes each (limit 25,000)", f"{live['cancel_us']:.0f} us"
+    console.print(f"{LIVE:,} live programs: {size}; cancelling one: {cancel}")
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(
         json.dumps(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import iscoroutinefunction
 from typing import Any
 
 import anyio
@@ -22,13 +21,14 @@ __all__ = ["Call", "Performer", "play"]
 class Call:
     """One call of a program: which body, with which arguments, on which backend, with which defaults."""
 
-    __slots__ = ("arguments", "backend", "body", "defaults", "keywords", "name")
+    __slots__ = ("arguments", "asynchronous", "backend", "body", "defaults", "keywords", "name")
 
     def __init__(
         self, body: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend,
-        defaults: Defaults,
+        defaults: Defaults, *, asynchronous: bool,
     ) -> None:  # fmt: skip
         self.body = body
+        self.asynchronous = asynchronous
         self.name = getattr(body, "__name__", "program")
         self.arguments = arguments
         self.keywords = keywords
@@ -49,7 +49,7 @@ async def play(call: Call, stream: Stream) -> ProgramState:
     try:
         if stream.address is None:
             await stream.start()
-        if iscoroutinefunction(call.body):
+        if call.asynchronous:
             stream.returned = await call.body(state, *call.arguments, **call.keywords)
         else:
             stream.returned = await perform(call.body, state, *call.arguments, **call.keywords)

@@ -44,6 +44,7 @@ class Program:
         self.__doc__ = body.__doc__
         self._names = [parameter.name for parameter in parameters[1:] if parameter.kind.name != "VAR_KEYWORD"]
         self._signature = inspect.signature(body)
+        self._asynchronous = inspect.iscoroutinefunction(body)
         self._required = {p.name for p in parameters[1:] if p.default is p.empty and not p.kind.name.startswith("VAR")}
         self._plain: Defaults | None = None  # for runs without sampling arguments
 
@@ -161,7 +162,7 @@ class Program:
                 self._signature.bind(None, *arguments, **keywords)
             except TypeError as error:
                 raise InvalidRequest("arguments", f"{self.__name__}{self._signature}: {error}") from None
-        return Call(self.body, arguments, keywords, backend, defaults)
+        return Call(self.body, arguments, keywords, backend, defaults, asynchronous=self._asynchronous)
 
 
 async def play_new(call: Call) -> ProgramState:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..actors.errors import InvalidRequest, Overloaded
 from .author import write
 from .body import current_body
-from .crossing import await_in, running_loop, wait_in
+from .crossing import await_in, wait_in
 from .expression import Expression, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, Sequence
 from .readers import TextReader
 from .roles import message
@@ -49,12 +50,14 @@ class ProgramState:
         ended, and Overloaded if thousands of appends are not executed yet and this is async code.
         """
         stream = self._stream
-        if stream.over or running_loop() is stream.loop:
-            self._append(expression)
+        if stream.over or get_ident() == stream.thread:
+            if stream.ended or stream.submitted - stream.executed >= AHEAD:
+                self._make_room()
+            stream.append(write(stream, expression))
         else:  # a thread that the body started
 
             async def append() -> None:
-                self._append(expression)
+                self.append(expression)
 
             wait_in(stream.loop, append, "state += expression in the body's own loop")
 
@@ -62,14 +65,9 @@ class ProgramState:
         self.append(expression)
         return self
 
-    def _append(self, expression: Expression | str) -> None:
-        stream = self._stream
-        self._make_room()
-        stream.append(write(stream, expression))
-
     def _make_room(self) -> None:
         stream = self._stream
-        if not stream.has_room:
+        if not stream.ended and not stream.has_room:
             body = current_body()
             if body is None:
                 raise Overloaded(f"{stream.name}: {AHEAD} steps are not executed yet, its bound; await s.wait()")
@@ -116,7 +114,7 @@ class ProgramState:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             raise InvalidRequest("size", f"{size!r:.80} is not a whole number of branches, at least 1")
         loop = self._stream.loop
-        if running_loop() is loop:
+        if get_ident() == self._stream.thread:
             self._make_room()
             return ForkGroup(self._stream, size)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Self
 
@@ -39,6 +40,7 @@ class Stream(Actor[ToStream]):
         self.backend = backend
         self.defaults = defaults
         self.loop = asyncio.get_running_loop()
+        self.thread = get_ident()
         # What the body has written so far.
         self.variables: dict[str, Variable] = {} if parent is None else dict(parent.variables)
         self.role: str | None = None if parent is None else parent.role
@@ -84,7 +86,8 @@ class Stream(Actor[ToStream]):
             self.ended = True
             if self.address is not None:
                 self.address.post(End())
-        await self.left()
+        while not (self.gone or (self.over and self.address is None)):
+            await self.bell.wait()
 
     async def cancel(self, error: BaseException) -> None:
         """End now, for `error`, and wait until nothing of it is left, branches included."""

@@ -200,7 +200,7 @@ async def test_a_closed_backend_is_an_error_not_a_hang(scripted: Any) -> None:
     from callboard.lang.performer import Call, play
     from callboard.lang.sampling_arguments import Defaults
 
-    call = Call(body.body, (), {}, backend, Defaults({}, backend))
+    call = Call(body.body, (), {}, backend, Defaults({}, backend), asynchronous=False)
     with pytest.raises(RuntimeError), anyio.fail_after(20):
         await play(call, call.open())
 
