@@ -184,4 +184,5 @@ def test_masks_are_the_same_however_many_threads_fill_them(tiny: Path, monkeypat
     monkeypatch.setattr(masks, "_WORTH_SHARING", 0)
     shared = masks.MaskFiller().fill(matchers, cache.mask_words)
     assert torch.equal(alone, shared)
-    assert [row.tobytes() for row in alone.numpy()] == [matcher.compute_bitmask() for matcher in matchers]
+    wanted = [matcher.compute_bitmask()[: 4 * cache.mask_words] for matcher in matchers]
+    assert [row.tobytes() for row in alone.numpy()] == wanted
