@@ -14,7 +14,8 @@ from .crossing import await_in, wait_in
 from .expression import Expression, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, Sequence
 from .readers import TextReader
 from .roles import message
-from .stream import AHEAD, Stream
+from .stream import Stream
+from .stream_state import AHEAD
 from .variable import Variable
 
 if TYPE_CHECKING:

@@ -4,67 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from threading import get_ident
-from types import TracebackType
 from typing import Any, Self
 
 import anyio
 
-from ..actors.backend import Backend
-from ..actors.core import Actor, Inbox, Ref, Stopped
+from ..actors.core import Actor, Inbox, Stopped
 from ..actors.errors import Aborted, GenerationFailed
-from .bell import Bell
 from .choices import token_length_normalized
 from .expression import RoleBegin, RoleEnd
-from .sampling_arguments import Defaults
 from .script import Append, Branches, Choose, End, Generate, ScopeClose, ScopeOpen, ToStream
-from .transcript import Transcript
-from .variable import Choice, Generation, Variable
+from .stream_state import StreamState
+from .variable import Choice, Generation
 
-__all__ = ["AHEAD", "Stream"]
-
-AHEAD = 4096
-"""How many steps a program may run ahead of its stream."""
+__all__ = ["Stream"]
 
 
-class Stream(Actor[ToStream]):
+class Stream(StreamState, Actor[ToStream]):
     """Execute a program's steps against its backend.
 
-    Everything here belongs to the backend's loop, but for `find`, `written`, `check` and what they read, which may be
-    called from anywhere.  A stream that was made lies idle until `start`; what is appended before waits in `steps`.
-    It is `over` once it executed its End, or failed: then `error` holds why, and every waiter raises it.
+    One that was made lies idle until `start`; what is appended before waits in `steps`.
     """
 
-    def __init__(self, name: str, backend: Backend, defaults: Defaults, parent: Stream | None = None) -> None:
-        self.name = name
-        self.backend = backend
-        self.defaults = defaults
-        self.loop = asyncio.get_running_loop()
-        self.thread = get_ident()
-        # What the body has written so far.
-        self.variables: dict[str, Variable] = {} if parent is None else dict(parent.variables)
-        self.role: str | None = None if parent is None else parent.role
-        self.scopes: tuple[tuple[str, Variable], ...] = ()
-        self.submitted = 0 if parent is None else 1  # steps; a branch's start counts as one
-        self.steps: list[Any] | None = None  # appended, and not taken by the stream
-        self.ended = False  # no more may be appended
-        # What was executed so far.
-        self.begun = parent is None  # what it was branched from is there
-        self.transcript = Transcript() if parent is None else parent.transcript  # a branch gets its own at its start
-        self.executed = 0  # steps
-        self.over = False
-        self.gone = False  # and neither its task nor a branch is left
-        self.error: BaseException | None = None
-        self.observed = False  # somebody has seen the error
-        self.returned: Any = None  # what the body returned
-        # Who is concerned.
-        self.bell = Bell()
-        self.text_bell = Bell()
-        self.address: Ref[ToStream] | None = None
-        self.performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
-        self.branches: tuple[Stream, ...] = ()
-        self._task: asyncio.Task[Any] | None = None
-        self._trace: TracebackType | None = None
+    _task: asyncio.Task[Any] | None = None
 
     # --- life ------------------------------------------------------------------------------------------------------
 
@@ -94,11 +55,6 @@ class Stream(Actor[ToStream]):
         self.cancel_nowait(error)
         await self.left()
 
-    async def left(self) -> None:
-        """Wait until nothing of it is left."""
-        while not (self.gone or (self.over and self.address is None)):
-            await self.bell.wait()
-
     def cancel_nowait(self, error: BaseException) -> None:
         """End now; generations under way are aborted, and branches end too."""
         if self.over:
@@ -122,45 +78,6 @@ class Stream(Actor[ToStream]):
                 self.loop.call_soon_threadsafe(end)
             except RuntimeError:  # its loop is closed, and it has ended with it
                 return
-
-    def fail(self, error: BaseException | None) -> None:
-        """Be over, for `error` unless there is one already, and wake whoever waits."""
-        if self.over:
-            return
-        self.ended = True
-        self.error = error
-        self._trace = None if error is None else error.__traceback__
-        self.over = True
-        self.bell.ring()
-        self.text_bell.ring()
-
-    # --- being told ------------------------------------------------------------------------------------------------
-
-    def append(self, steps: tuple[Any, ...] | list[Any]) -> None:
-        """Take steps to execute, in the stream's loop; nothing waits."""
-        self.submitted += len(steps)
-        if self.steps is not None:
-            self.steps.extend(steps)
-            return
-        self.steps = list(steps)
-        if self.address is not None:
-            self.address.post(Append(self.steps))
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the program may run further ahead."""
-        return self.submitted - self.executed < AHEAD
-
-    async def room(self) -> None:
-        """Wait until it may, or the stream is over."""
-        while not self.has_room and not self.over:
-            await self.bell.wait()
-
-    def check_open(self) -> None:
-        """Raise the error if there is one, or RuntimeError after the end."""
-        if self.ended:
-            self.check()
-            raise RuntimeError(f"{self.name} has ended; nothing more can be appended to it")
 
     # --- executing -------------------------------------------------------------------------------------------------
 
@@ -315,55 +232,3 @@ class Stream(Actor[ToStream]):
         with anyio.CancelScope(shield=True):
             for branch in self.branches:
                 await branch.left()
-
-    # --- being waited for ------------------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Raise the error, if there is one, with the traceback it had when it came."""
-        if self.error is not None:
-            self.observed = True
-            raise self.error.with_traceback(self._trace)
-
-    def find(self, name: str, *, whole: bool) -> Variable | None:
-        """Give a variable that is there, or None if it may still come.
-
-        whole: the program may yet ask for it, as long as it runs.  Raises KeyError, or the error the stream failed
-        with, if it never will be there.
-        """
-        over = self.over  # looked at first: what was declared before the end is found behind it
-        variable = self.variables.get(name)
-        if variable is not None and variable.ready:
-            return variable
-        if over:
-            self.check()
-        if variable is None and (over or not whole):
-            known = ", ".join(map(repr, self.variables)) or "none"
-            raise KeyError(f"no variable {name!r} was asked for; known: {known}")
-        if over:
-            raise Aborted(f"{self.name} ended before {name!r} was there")
-        return None
-
-    async def settled(self, name: str, *, whole: bool) -> Variable:
-        """Wait until a variable is there; raises as `find` does."""
-        while (variable := self.find(name, whole=whole)) is None:
-            await self.bell.wait()
-        return variable
-
-    def written(self, variable: Variable, seen: int) -> str:
-        """Give what is there of a variable's text behind its first `seen` characters."""
-        if variable.ready:
-            return str(variable.value)[seen:]
-        if variable.start is None or not self.begun:
-            return ""
-        return self.transcript.text[variable.start + seen :]
-
-    async def caught_up(self) -> None:
-        """Wait until everything appended up to now is executed, or the stream is over."""
-        target = self.submitted
-        while self.executed < target and not self.over:
-            await self.bell.wait()
-
-    async def concluded(self) -> None:
-        """Wait until the stream is over."""
-        while not self.over:
-            await self.bell.wait()

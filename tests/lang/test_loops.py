@@ -6,6 +6,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -219,3 +220,27 @@ def test_ctrl_c_cancels_the_program_and_leaves_the_backend() -> None:
         "    print('interrupted')\n"
     )
     assert (done.returncode, done.stdout) == (0, "aborted\ninterrupted\n"), done.stderr
+
+
+def test_without_a_backend_the_embedded_engine_starts_and_says_so(
+    house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = types.ModuleType("callboard.actors.engine")
+    started: list[str] = []
+
+    def make(model: str) -> NullBackend:
+        started.append(model)
+        return NullBackend(text="Paris")
+
+    engine.Engine = make  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "callboard.actors.engine", engine)
+    assert question.run("a ").text() == "a Paris"
+    assert question.run("b ").text() == "b Paris"
+    assert started == ["embedded"]
+    assert capsys.readouterr().err == "callboard: no backend is set; starting the embedded engine\n"
+
+
+def test_an_embedded_engine_that_cannot_start_leaves_advice(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "callboard.actors.engine", None)
+    with pytest.raises(cb.BackendUnset, match="set_default_backend"):
+        question.run("a")
