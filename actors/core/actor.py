@@ -44,33 +44,29 @@ class Actor(Generic[M]):
         """Handle messages until told to stop; override it to take them by the batch. Returning ends the actor."""
         mailbox = inbox.mailbox
         data = mailbox.data
+        create_future = mailbox.home.loop.create_future
         receive = self.receive
         while True:
             for _ in mailbox.begin_streak():
                 if mailbox.alert:
                     entry = inbox.take()
-                    if entry is None:
-                        mailbox.taken -= 1
-                        break
                 elif data:
                     entry = data.popleft()
                 else:
-                    mailbox.taken -= 1  # this step took nothing
-                    break
-                if type(entry) is not Reply:
+                    entry = None
+                if entry is None:
+                    mailbox.taken -= 1  # this step of the streak took nothing
+                    mailbox.waiter = future = create_future()
+                    await future
+                elif type(entry) is not Reply:
                     await receive(entry)
-                    continue
-                self._asked = entry
-                answer = await receive(entry.message)
-                if self._asked is entry:
-                    self._asked = None
-                    entry.answer(answer)
-            else:
-                mailbox.end_streak()
-                await asyncio.sleep(0)
-                continue
-            mailbox.end_streak()
-            await inbox.wait()
+                else:
+                    self._asked = entry
+                    answer = await receive(entry.message)
+                    if self._asked is entry:
+                        self._asked = None
+                        entry.answer(answer)
+            await asyncio.sleep(0)
 
     def reply(self) -> Reply:
         """Take over the ask at hand, to answer it later or to fail it; what receive returns is then not sent.

@@ -101,7 +101,7 @@ class Inbox(Generic[M]):
     async def wait(self) -> None:
         """Wait until something is there."""
         mailbox = self.mailbox
-        if mailbox.waiter is not None:
+        if mailbox.waiter is not None and not mailbox.waiter.done():
             raise RuntimeError(f"two tasks wait at the inbox of {mailbox.name!r}; let one take and hand on")
         mailbox.waiter = future = self._loop.create_future()
         self._streak = 0

@@ -61,12 +61,15 @@ class LocalRef(Ref[M_contra]):
 
     async def ask(self, message: Ask[R]) -> R:
         mailbox = self._mailbox
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        reply = Reply(message, future, mailbox)
+        thread = get_ident()
+        at_home = thread == mailbox.thread
+        loop = mailbox.home.loop if at_home else asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        reply = Reply(message, future, mailbox, thread)
         if mailbox.home.debug:
             reply.chain = leave_ask(mailbox)
         try:
-            if mailbox.thread == get_ident() and len(mailbox.data) < mailbox.places:
+            if at_home and len(mailbox.data) < mailbox.places:
                 self._put_ask(reply)
             else:
                 await self._send_ask(reply)

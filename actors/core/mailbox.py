@@ -94,6 +94,7 @@ class Mailbox:
 
     def begin_streak(self) -> Iterator[int]:
         """Return an iterator of STREAK steps; each step counts as one message taken, until `end_streak`."""
+        self.end_streak()
         self.streak = streak = iter(range(STREAK))
         return streak
 

@@ -26,13 +26,15 @@ class Reply:
 
     __slots__ = ("_future", "_mailbox", "_state", "_thread", "chain", "message")
 
-    def __init__(self, message: Any, future: asyncio.Future[Any], mailbox: Mailbox) -> None:
+    chain: tuple[Mailbox, ...]
+    """In debug mode only: the actors that wait for this answer."""
+
+    def __init__(self, message: Any, future: asyncio.Future[Any], mailbox: Mailbox, thread: int) -> None:
         self.message = message
         self._future = future
         self._mailbox = mailbox
-        self._thread = get_ident()
+        self._thread = thread
         self._state = WAITING
-        self.chain: tuple[Mailbox, ...] = ()
 
     @property
     def cancelled(self) -> bool:
