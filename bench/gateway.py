@@ -29,12 +29,11 @@ from rich.table import Table
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.actors.gateway.fake_engine import FakeEngine  # noqa: E402
-
 from callboard.actors.core import Supervisor  # noqa: E402
 from callboard.actors.engine import Engine  # noqa: E402
 from callboard.actors.gateway import Address, Gateway, GatewayOptions, Service  # noqa: E402
 from callboard.actors.sampling import SamplingParams  # noqa: E402
+from tests.actors.gateway.fake_engine import FakeEngine  # noqa: E402
 
 TARGET = 0.8
 
@@ -50,27 +49,36 @@ async def client(url: str, streams: int, path: str, body: bytes) -> None:
     sockets = [await anyio.connect_tcp(host, int(port)) for _ in range(streams)]
     lines = anyio.wrap_file(sys.stdin)
     async for _ in lines:
-        seen = {"events": 0, "writes": 0, "bytes": 0}
-        first: list[float] = []
-        began = time.perf_counter()
-
-        async def one(socket: Any) -> None:
-            await socket.send(request)
-            tail = b""
-            while not tail.endswith(b"0\r\n\r\n"):
-                data = await socket.receive()
-                if not tail:
-                    first.append(time.perf_counter() - began)
-                seen["events"] += data.count(b"data: ")
-                seen["writes"] += 1
-                seen["bytes"] += len(data)
-                tail = (tail + data)[-16:]
-
+        seen = Seen()
         async with anyio.create_task_group() as group:
             for socket in sockets:
-                group.start_soon(one, socket)
-        seconds = time.perf_counter() - began
-        print(json.dumps({**seen, "seconds": seconds, "first_s": statistics.median(first)}), flush=True)
+                group.start_soon(seen.read, socket, request)
+        print(seen.told(), flush=True)
+
+
+class Seen:
+    """What one round of streams brought."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+        self._first: list[float] = []
+        self._counts = {"events": 0, "writes": 0, "bytes": 0}
+
+    async def read(self, socket: Any, request: bytes) -> None:
+        await socket.send(request)
+        tail = b""
+        while not tail.endswith(b"0\r\n\r\n"):
+            data = await socket.receive()
+            if not tail:
+                self._first.append(time.perf_counter() - self._began)
+            self._counts["events"] += data.count(b"data: ")
+            self._counts["writes"] += 1
+            self._counts["bytes"] += len(data)
+            tail = (tail + data)[-16:]
+
+    def told(self) -> str:
+        seconds = time.perf_counter() - self._began
+        return json.dumps({**self._counts, "seconds": seconds, "first_s": statistics.median(self._first)})
 
 
 class Client:
@@ -78,7 +86,8 @@ class Client:
 
     def __init__(self, url: str, streams: int, path: str, body: dict[str, Any]) -> None:
         self._command = [
-            sys.executable, __file__, "--client", url, "--streams", str(streams), "--path", path, "--body", json.dumps(body),
+            sys.executable, __file__, "--client", url, "--streams", str(streams), "--path", path,
+            "--body", json.dumps(body),
         ]  # fmt: skip
 
     async def __aenter__(self) -> Client:
