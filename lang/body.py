@@ -5,38 +5,84 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-from greenlet import getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet
 
-__all__ = ["Body", "current_body", "perform"]
+__all__ = ["Bodies", "Body", "current_body"]
 
 R = TypeVar("R")
 
+IDLE = 64
+"""How many greenlets that have come to their end are kept for the next body."""
+
 
 class Body(greenlet):
-    """A plain function that runs on the loop, in the task that awaits `perform`, and may wait without a thread."""
+    """A plain function that runs on the loop, in the task that performs it, and may wait without a thread."""
+
+    def __init__(self) -> None:
+        super().__init__(self._serve)
 
     def wait(self, awaitable: Awaitable[R]) -> R:
         """Wait for anything, from inside the function: the task that performs it does the waiting."""
         assert self.parent is not None
         return self.parent.switch(awaitable)
 
+    def _serve(self, function: Callable[[], Any]) -> None:
+        """Run one function after the other, handing what came of each to the task that performs it."""
+        assert self.parent is not None
+        while True:
+            try:
+                end = _End(function(), None)
+            except GreenletExit:  # thrown into a greenlet nobody will go on with
+                raise
+            except BaseException as error:
+                end = _End(None, error)
+            del function
+            function = self.parent.switch(end)
+            del end
+
+
+class Bodies:
+    """Perform plain functions in one loop; a new greenlet costs some page faults, so a few are used again."""
+
+    __slots__ = ("__weakref__", "_idle")
+
+    def __init__(self) -> None:
+        self._idle: list[Body] = []
+
+    async def perform(self, function: Callable[[], R]) -> R:
+        """Run a plain function to its end, awaiting for it what it waits for.
+
+        A cancellation is raised where the function waits.
+        """
+        body = self._idle.pop() if self._idle else Body()
+        body.gr_context = getcurrent().gr_context  # it sees, and sets, the context variables of this task
+        outcome = body.switch(function)
+        while type(outcome) is not _End:
+            try:
+                value = await cast("Awaitable[Any]", outcome)
+            except BaseException as error:
+                outcome = body.throw(error)
+            else:
+                outcome = body.switch(value)
+        body.gr_context = None
+        if len(self._idle) < IDLE:
+            self._idle.append(body)
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.value
+
+
+class _End:
+    """How a function ended."""
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: Any, error: BaseException | None) -> None:
+        self.value = value
+        self.error = error
+
 
 def current_body() -> Body | None:
     """Give the body whose code is running here, if it is one's."""
     current = getcurrent()
     return current if isinstance(current, Body) else None
-
-
-async def perform(function: Callable[..., R], *arguments: Any, **keywords: Any) -> R:
-    """Run a plain function to its end, awaiting for it what it waits for; a cancellation is raised where it waits."""
-    body = Body(function)
-    body.gr_context = getcurrent().gr_context  # it sees, and sets, the context variables of this task
-    outcome = body.switch(*arguments, **keywords)
-    while not body.dead:
-        try:
-            value = await cast("Awaitable[Any]", outcome)
-        except BaseException as error:
-            outcome = body.throw(error)
-        else:
-            outcome = body.switch(value)
-    return outcome

@@ -7,10 +7,12 @@ import atexit
 import sys
 import threading
 from contextlib import AsyncExitStack
+from weakref import WeakKeyDictionary
 
 from ..actors.backend import Backend
 from ..actors.core import SupervisorClosed
 from ..actors.errors import BackendUnset, InvalidRequest
+from .body import Bodies
 from .crossing import await_in, wait_in
 
 __all__ = ["HOUSE", "House", "home_of", "set_default_backend"]
@@ -32,6 +34,7 @@ class House:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
+        self._bodies: WeakKeyDictionary[asyncio.AbstractEventLoop, Bodies] = WeakKeyDictionary()
         self._wanted: asyncio.Queue[tuple[Backend, asyncio.Future[None]]] | None = None
 
     # --- for programs ----------------------------------------------------------------------------------------------
@@ -62,6 +65,13 @@ class House:
         here = self._open()
         wait_in(here, lambda: self._admit(backend), "await program.arun(...)")
         return here
+
+    def bodies(self, loop: asyncio.AbstractEventLoop) -> Bodies:
+        """Give what performs plain functions in a loop."""
+        bodies = self._bodies.get(loop)
+        if bodies is None:
+            bodies = self._bodies[loop] = Bodies()
+        return bodies
 
     # --- its own life ----------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -10,7 +11,7 @@ import anyio
 from ..actors.backend import Backend
 from ..actors.core import Actor, Inbox, Message, Stopped
 from ..actors.errors import Aborted
-from .body import perform
+from .house import HOUSE
 from .sampling_arguments import Defaults
 from .state import ProgramState
 from .stream import Stream
@@ -52,7 +53,8 @@ async def play(call: Call, stream: Stream) -> ProgramState:
         if call.asynchronous:
             stream.returned = await call.body(state, *call.arguments, **call.keywords)
         else:
-            stream.returned = await perform(call.body, state, *call.arguments, **call.keywords)
+            body = partial(call.body, state, *call.arguments, **call.keywords)
+            stream.returned = await HOUSE.bodies(stream.loop).perform(body)
         await stream.finish()
         stream.check()
     except BaseException as error:
