@@ -15,5 +15,5 @@ def rms_norm(x_TC: Tensor, weight_C: Tensor, epsilon: float) -> Tensor:
         return functional.rms_norm(x_TC, weight_C.shape, weight_C, epsilon)
     # On a CPU torch's own is made of more calls than these; for one token the calls are all there is to it.
     norm_T1 = torch.linalg.vector_norm(x_TC, dim=-1, keepdim=True)
-    square_T1 = norm_T1.square_().mul_(1 / x_TC.shape[-1]).add_(epsilon)
+    square_T1 = norm_T1.mul_(norm_T1).mul_(1 / x_TC.shape[-1]).add_(epsilon)
     return (x_TC * square_T1.rsqrt_()).mul_(weight_C)
