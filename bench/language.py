@@ -110,7 +110,7 @@ def ours(case: str) -> dict[str, float]:
 
 
 async def settle(backend: Any, generations: int) -> None:
-    while backend.generations < generations:
+    while backend.generations < generations:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
 
 

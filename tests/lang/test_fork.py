@@ -174,7 +174,7 @@ async def test_cancelling_a_program_cancels_its_branches(scripted: Any) -> None:
 async def test_an_error_in_the_block_of_a_fork_cancels_its_branches(scripted: Any) -> None:
     @cb.function
     async def body(s: Any) -> None:
-        with pytest.raises(RuntimeError, match="mine"):
+        with pytest.raises(RuntimeError, match="mine"):  # noqa: PT012
             async with s.fork(1) as forks:
                 forks += cb.gen("x")
                 while not backend.open:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import callboard
 
 
@@ -30,9 +32,5 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    try:
+    with pytest.raises(AttributeError, match="no_such_name"):
         callboard.no_such_name  # noqa: B018
-    except AttributeError as error:
-        assert "no_such_name" in str(error)
-    else:
-        raise AssertionError

@@ -139,7 +139,7 @@ async def test_cancelling_in_another_loop_cancels_the_program_here(scripted: Any
         def other_loop() -> None:
             async def main() -> None:
                 task = asyncio.ensure_future(question.arun("b ", backend=backend))
-                while not backend.open:
+                while not backend.open:  # noqa: ASYNC110
                     await asyncio.sleep(0)
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
