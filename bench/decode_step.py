@@ -50,7 +50,7 @@ def peer_model(folder: Path) -> transformers.PreTrainedModel:
 
 
 def ours(model: Model, rows: int, keys: int, steps: int) -> Callable[[], float]:
-    """Prepare a round of callboard's steps, from `keys` cached tokens a row on; a round returns the seconds of its best step."""
+    """Prepare a round of callboard's steps, from `keys` cached tokens a row on; it returns its best step's seconds."""
     config = model.config
     table_RL = torch.randperm(rows * (keys + steps)).view(rows, keys + steps)
     pool = KVPool(
@@ -121,9 +121,7 @@ def main() -> None:
     table = Table("rows", "keys a row", "callboard, ms a step", "transformers, ms a step", "ratio")
     for figure in figures:
         own, peer_ms = figure["callboard_ms"], figure["transformers_ms"]
-        table.add_row(
-            str(figure["rows"]), str(figure["keys"]), f"{own:.2f}", f"{peer_ms:.2f}", f"{peer_ms / own:.2f}"
-        )
+        table.add_row(str(figure["rows"]), str(figure["keys"]), f"{own:.2f}", f"{peer_ms:.2f}", f"{peer_ms / own:.2f}")
     Console().print(table)
     if arguments.write:
         report = {
