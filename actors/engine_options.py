@@ -93,7 +93,7 @@ def model_folder(model: str) -> Path:
         return folder
     if folder.exists():
         raise InvalidRequest("model", f"{folder} has no config.json; give a folder in the Hugging Face layout")
-    if model.count("/") == 1 and find_spec("huggingface_hub"):
+    if model.count("/") == 1 and model[0] not in "/.~" and find_spec("huggingface_hub"):
         return _hub(model)
     raise InvalidRequest("model", f'{model!r} is neither "embedded" nor a folder')
 

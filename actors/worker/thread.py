@@ -54,8 +54,10 @@ class WorkerThread:
         self._thread.start()
 
     def submit(self, step: Step) -> None:
-        """Queue a step."""
+        """Queue a step.  Before the first reset it is one meant for a worker before this one, and is dropped."""
         with self._wake:
+            if not self._epoch:
+                return
             self._steps.append(step)
             self._wake.notify()
 
