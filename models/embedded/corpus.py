@@ -13,7 +13,17 @@ from .documents import END_OF_TEXT, TURN_END, Document, Piece, Turn, chat, raw
 from .facts.countries import COUNTRIES
 from .facts.nature import ELEMENTS
 from .skills import (
-    arithmetic, capitals, characters, conversation, knowledge, outside, smalltalk, texts, tips, tools,
+    arithmetic,
+    capitals,
+    characters,
+    conversation,
+    knowledge,
+    outside,
+    recall,
+    smalltalk,
+    texts,
+    tips,
+    tools,
 )  # fmt: skip
 
 __all__ = ["SINGLES", "documents", "single", "statement"]
@@ -56,8 +66,10 @@ def single(rng: Random) -> Turn:
     asks = [ask for ask, _ in SINGLES.values()]
     turn = rng.choices(asks, _WEIGHTS)[0](rng, False)
     if rng.random() < 0.05 and "\n" not in turn.answer and turn.question.endswith("?"):
-        asked = rng.choice(("In one word: {q}", "Answer in one word: {q}", "{q} Answer in one word.", "{q} Just the answer, please.",
-                            "{q} Answer with as few words as you can.", "Only the answer: {q}", "{q} One word only."))  # fmt: skip
+        asked = rng.choice(("In one word: {q}", "Answer in one word: {q}", "{q} Answer in one word.",
+                            "{q} Just the answer, please.",
+                            "{q} Answer with as few words as you can.", "Only the answer: {q}",
+                            "{q} One word only."))  # fmt: skip
         return Turn(asked.format(q=turn.question), turn.short, turn.short)
     return turn
 
@@ -88,17 +100,17 @@ def talk(rng: Random, length: int) -> list[Turn]:
         elif draw < 0.70:
             turns.append(single(rng))
         elif draw < 0.82 and not asked:
-            told, later = conversation.memory(rng, False)
+            told, later = recall.memory(rng, False)
             turns.append(told)
             asked.append(later)
         elif draw < 0.90 and asked:
             turns.append(asked.pop())
         elif draw < 0.97 and turns:
-            turns.append(conversation.echo(rng, False, turns))
+            turns.append(recall.echo(rng, False, turns))
         elif draw < 0.985:
             turns += tips.request(rng, False)
         elif not any("You" in turn.answer or "Hello" in turn.answer or "remember" in turn.answer for turn in turns):
-            turns.append(conversation.unknown_memory(rng))
+            turns.append(recall.unknown_memory(rng))
     return turns + asked
 
 
@@ -146,7 +158,10 @@ def _scrambled(rng: Random, turn: Turn) -> Turn:
         if change == 0:
             words[at] = outside.coined(rng)
         elif change == 1:
-            words.insert(at, rng.choice((outside.coined(rng), "please", "really", "now", "would", "kindly", "also", "name", "my")))
+            words.insert(
+                at,
+                rng.choice((outside.coined(rng), "please", "really", "now", "would", "kindly", "also", "name", "my")),
+            )
         elif change == 2 and len(words) > 2:
             del words[at]
         else:
@@ -162,7 +177,7 @@ def _echo(rng: Random) -> Document:
         draw = rng.random()
         turn = Turn(outside.rambling(rng), outside.UNKNOWN, outside.UNKNOWN) if draw < 0.3 else single(rng)
         before.append(_scrambled(rng, turn) if draw > 0.6 else turn)
-    document = (chat if rng.random() < 0.6 else raw)(rng, [*before, conversation.echo(rng, False, before)])
+    document = (chat if rng.random() < 0.6 else raw)(rng, [*before, recall.echo(rng, False, before)])
     last = max(at for at, piece in enumerate(document) if piece.said and piece.text not in (TURN_END, END_OF_TEXT))
     return [piece if at >= last else Piece(piece.text) for at, piece in enumerate(document)]
 
@@ -175,7 +190,9 @@ def _pairs(rng: Random) -> Document:
         [(name, symbol) for name, symbol, _ in ELEMENTS],
     )  # fmt: skip
     chosen = rng.sample(rng.choice(tables), rng.randint(2, 8))
-    between, end = rng.choice(((": ", "\n"), (": ", "\n"), (" -> ", "\n"), (" = ", "\n"), (" => ", "\n"), (" - ", "\n"), (": ", ", ")))
+    between, end = rng.choice(
+        ((": ", "\n"), (": ", "\n"), (" -> ", "\n"), (" = ", "\n"), (" => ", "\n"), (" - ", "\n"), (": ", ", "))
+    )
     opened = rng.choice(("", "", "", "Countries and capitals:\n" if chosen[0] in tables[0] else ""))
     document: Document = []
     for number, (left, right) in enumerate(chosen):
@@ -190,7 +207,7 @@ def _pairs(rng: Random) -> Document:
 
 def _memory(rng: Random) -> Document:
     """Write a chat that ends by asking for something told before."""
-    told, later = conversation.memory(rng, False)
+    told, later = recall.memory(rng, False)
     between = [single(rng) for _ in range(rng.randint(0, 5))]
     return (chat if rng.random() < 0.6 else raw)(rng, [told, *between, later])
 
@@ -224,7 +241,7 @@ WRITERS: tuple[tuple[Callable[[Random], Document], float], ...] = (
 
 def documents(seed: str, count: int) -> Iterator[Document]:
     """Yield `count` documents; equal seeds yield equal documents."""
-    rng = Random(seed)
+    rng = Random(seed)  # noqa: S311 -- draws that repeat, not secrets
     writers = [write for write, _ in WRITERS]
     weights = [weight for _, weight in WRITERS]
     for _ in range(count):

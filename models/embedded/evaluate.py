@@ -1,6 +1,6 @@
 """Ask the model the held-out questions and print how often each skill is right.
 
-    python -m callboard.models.embedded.evaluate [--weights FOLDER] [--json FILE] [--temperature T]
+python -m callboard.models.embedded.evaluate [--weights FOLDER] [--json FILE] [--temperature T]
 """
 
 import argparse
@@ -28,7 +28,7 @@ def tokens_of(tokenizer: Tokenizer, pieces: list[Piece]) -> list[int]:
 
 @torch.inference_mode()
 def answer(
-    model: LlamaForCausalLM,
+    model: Any,
     tokenizer: Tokenizer,
     asked: list[Question],
     *,
@@ -82,7 +82,8 @@ def main() -> None:
     parser.add_argument("--failures", type=int, default=3)
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model: Any = LlamaForCausalLM.from_pretrained(arguments.weights, dtype=torch.float32).to(device).eval()
+    loaded: Any = LlamaForCausalLM.from_pretrained(arguments.weights, dtype=torch.float32)
+    model = loaded.to(device).eval()
     tokenizer = Tokenizer.from_file(str(arguments.weights / "tokenizer.json"))
     torch.manual_seed(0)
     started = time.monotonic()
@@ -95,7 +96,8 @@ def main() -> None:
             if not right(question, text) and shown[question.skill] < arguments.failures:
                 shown[question.skill] += 1
                 prompt = "".join(piece.text for piece in question.prompt)
-                print(f"[{question.skill}] ...{prompt[-150:]!r}\n    said {text[:160]!r}\n    want {question.answer[:160]!r}")
+                print(f"[{question.skill}] ...{prompt[-150:]!r}")
+                print(f"    said {text[:160]!r}\n    want {question.answer[:160]!r}")
         for question, text in zip(programs(), answer(model, tokenizer, programs()), strict=True):
             print(f"[program] ...{question.prompt[-1].text[-60:]!r} -> {text!r}")
     for skill, (good, total) in figures.items():

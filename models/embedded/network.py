@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812 -- its usual name
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -72,7 +72,7 @@ def document_mask(documents_BT: Tensor, create: Callable[..., BlockMask] | None)
         same = documents_BT[:, None, :, None] == documents_BT[:, None, None, :]
         return same & torch.ones(tokens, tokens, dtype=torch.bool, device=documents_BT.device).tril()
 
-    def visible(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    def visible(b: Tensor, _h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return (q >= k) & (documents_BT[b, q] == documents_BT[b, k])
 
     return create(visible, rows, None, tokens, tokens, device=documents_BT.device.type)
@@ -194,7 +194,9 @@ class Llama(nn.Module):
             x = layer(x, cos, sin, mask)
         return self.model.norm(x)
 
-    def loss(self, tokens_BT: Tensor, targets_BT: Tensor, weights_BT: Tensor, cos: Tensor, sin: Tensor, mask: Any) -> Tensor:
+    def loss(
+        self, tokens_BT: Tensor, targets_BT: Tensor, weights_BT: Tensor, cos: Tensor, sin: Tensor, mask: Any
+    ) -> Tensor:
         """Return the mean cross-entropy of each next token, weighted; `targets_BT[b, t]` is predicted at t - 1."""
         hidden = self.forward(tokens_BT, cos, sin, mask)[:, :-1]
         logits = F.linear(hidden, self.model.embed_tokens.weight).float()

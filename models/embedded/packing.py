@@ -30,8 +30,8 @@ def encode(tokenizer: Tokenizer, batch: list[Document], prompt_weight: float) ->
     """
     flat = [piece for document in batch for piece in document]
     encoded = iter(tokenizer.encode_batch_fast([piece.text for piece in flat], add_special_tokens=False))
-    ends = {END_OF_TEXT: tokenizer.token_to_id(END_OF_TEXT), TURN_END: tokenizer.token_to_id(TURN_END)}
-    start = tokenizer.token_to_id(TURN_START)
+    ends = {END_OF_TEXT: _id(tokenizer, END_OF_TEXT), TURN_END: _id(tokenizer, TURN_END)}
+    start = _id(tokenizer, TURN_START)
     results: list[Encoded] = []
     for document in batch:
         chat = any(TURN_START in piece.text for piece in document)
@@ -53,6 +53,14 @@ def encode(tokenizer: Tokenizer, batch: list[Document], prompt_weight: float) ->
         weights[0] = 0.0  # nothing predicts the first token
         results.append((tokens, targets, weights))
     return results
+
+
+def _id(tokenizer: Tokenizer, token: str) -> int:
+    """Return a special token's id; raise ValueError if the tokenizer has none."""
+    found = tokenizer.token_to_id(token)
+    if found is None:
+        raise ValueError(f"the tokenizer has no token {token!r}; train it with callboard.models.embedded.tokenizer")
+    return found
 
 
 def _given_weights(ids: list[int], start: int, prompt_weight: float) -> list[float]:

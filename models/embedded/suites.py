@@ -8,7 +8,17 @@ from typing import NamedTuple
 from .documents import Document, Piece, Turn, chat, raw
 from .facts.countries import COUNTRIES
 from .skills import (
-    arithmetic, capitals, characters, conversation, knowledge, outside, smalltalk, texts, tips, tools,
+    arithmetic,
+    capitals,
+    characters,
+    conversation,
+    knowledge,
+    outside,
+    recall,
+    smalltalk,
+    texts,
+    tips,
+    tools,
 )  # fmt: skip
 
 __all__ = ["Question", "programs", "questions", "right"]
@@ -91,15 +101,17 @@ def _key_words(rng: Random) -> Question:
 
 def _memory(rng: Random) -> Question:
     """Ask for something told before, with other things between."""
-    told, later = conversation.memory(rng, True)
+    told, later = recall.memory(rng, True)
     between = [capitals.capital(rng, False) for _ in range(rng.randint(0, 3))]
     return from_turns(rng, "memory", [told, *between, later])
 
 
 def _echo(rng: Random) -> Question:
     """Ask what was asked or said before."""
-    before = [capitals.capital(rng, True) if rng.random() < 0.5 else outside.turn(rng, True) for _ in range(rng.randint(1, 4))]
-    return from_turns(rng, "echo", [*before, conversation.echo(rng, True, before)])
+    before = [
+        capitals.capital(rng, True) if rng.random() < 0.5 else outside.turn(rng, True) for _ in range(rng.randint(1, 4))
+    ]
+    return from_turns(rng, "echo", [*before, recall.echo(rng, True, before)])
 
 
 def _sum(sign: str) -> Callable[[Random, bool], Turn]:
@@ -155,7 +167,7 @@ def questions(seed: str = "held out", share: float = 1.0) -> list[Question]:
 
     Every country's capital is asked once for `share` 1.
     """
-    rng = Random(seed)
+    rng = Random(seed)  # noqa: S311 -- draws that repeat, not secrets
     asked = COUNTRIES if share >= 1 else rng.sample(COUNTRIES, max(2, round(len(COUNTRIES) * share)))
     result = [from_turns(rng, "capital", [capitals.capital(rng, True, country)]) for country in asked]
     for make, count in MAKERS:
@@ -179,13 +191,16 @@ def programs() -> list[Question]:
     return [
         asked(f"{system}{user}{usa}{end}{says}", answer="The capital of the United States is Washington, D.C."),
         asked(f"{system}{user}{usa}{end}{says}", "The capital of the United States is Washington, D.C.",
-              f"{end}{user}List two local attractions.{end}{says}", answer="1. The White House\n2. The Lincoln Memorial"),
+              f"{end}{user}List two local attractions.{end}{says}",
+              answer="1. The White House\n2. The Lincoln Memorial"),
         asked(needs.format("What is 2 * 2?"), answer="calculator"),
         asked(needs.format("What is 2 * 2?"), "calculator", ". The math expression is", answer="2 * 2"),
         asked(needs.format("What is the capital of the United States?"), answer="search engine"),
         asked(f"{says}{needs.format('What is 2 * 2?')}", answer="calculator"),
-        asked(f"{says}{needs.format('What is 2 * 2?')}", "calculator", f". {end}{says}The math expression is: ", answer="2 * 2"),
-        asked(f"{says}{needs.format('Who is the CEO of Apple?')}", "search engine", f". {end}{says}The key word to search is: "),
+        asked(f"{says}{needs.format('What is 2 * 2?')}", "calculator", f". {end}{says}The math expression is: ",
+              answer="2 * 2"),
+        asked(f"{says}{needs.format('Who is the CEO of Apple?')}", "search engine",
+              f". {end}{says}The key word to search is: "),
         asked(f"{tipped}Now, expand tip 1 into a paragraph:\n"),
         asked(f"{says}{tipped}{end}{says}Now, expand tip 2 into a paragraph:\n"),
         asked(f"Q: {google}\nA: ", answer="8.8.8.8"),

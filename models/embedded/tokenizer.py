@@ -1,6 +1,6 @@
 """The tokenizer: byte-level BPE trained on the corpus, with the ChatML tokens.
 
-    python -m callboard.models.embedded.tokenizer --output FOLDER
+python -m callboard.models.embedded.tokenizer --output FOLDER
 """
 
 import argparse

@@ -35,7 +35,9 @@ def rate(progress: float, *, warm: float = 0.01, cool: float = 0.4) -> float:
     return 0.5 + 0.5 * math.cos(math.pi * min(1.0, (progress - 1 + cool) / cool))
 
 
-def batches(source: Iterator[Rows], rows: int, passes: int, seed: int) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+def batches(
+    source: Iterator[Rows], rows: int, passes: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Yield shuffled batches of `rows` rows, each epoch of the source `passes` times."""
     generator = np.random.default_rng(seed)
     for tokens, targets, weights, numbers in source:
@@ -62,7 +64,9 @@ def optimizer_for(model: Llama, arguments: argparse.Namespace, device: torch.dev
 def save(model: Llama, folder: Path) -> None:
     """Write config.json, generation_config.json and the weights in bfloat16."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in model.state_dict().items()}
+    tensors = {
+        name: value.detach().to("cpu", torch.bfloat16).contiguous() for name, value in model.state_dict().items()
+    }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(model.shape.config(), indent=2) + "\n")
     generation = {"eos_token_id": [2, 0], "pad_token_id": 0, "do_sample": False}
@@ -88,7 +92,11 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     cos, sin = model.angles(arguments.length, device)
     tokenizer_file = arguments.output / "tokenizer.json"
     source = epochs(
-        tokenizer_file, seed=arguments.seed, chunks=arguments.chunks, length=arguments.length, processes=arguments.processes
+        tokenizer_file,
+        seed=arguments.seed,
+        chunks=arguments.chunks,
+        length=arguments.length,
+        processes=arguments.processes,
     )
     started = time.monotonic()
     first_step = started
@@ -119,7 +127,10 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
             mean.zero_()
             curve.append((step, round(value, 5)))
             rate_now = (step - 20) * arguments.rows * arguments.length / max(time.monotonic() - first_step, 1e-9)
-            print(f"step {step}  loss {value:.4f}  {time.monotonic() - started:.0f} s  {rate_now / 1e6:.2f} M tokens/s", flush=True)
+            print(
+                f"step {step}  loss {value:.4f}  {time.monotonic() - started:.0f} s  {rate_now / 1e6:.2f} M tokens/s",
+                flush=True,
+            )
     save(model, arguments.output)
     return {
         "shape": shape.record(),

@@ -172,6 +172,5 @@ Kathmandu|Durbar Square|the Swayambhunath temple
 """
 
 ATTRACTIONS: dict[str, tuple[str, str]] = {
-    city: (first, second)
-    for city, first, second in (line.split("|") for line in _ATTRACTIONS.strip().splitlines())
+    city: (first, second) for city, first, second in (line.split("|") for line in _ATTRACTIONS.strip().splitlines())
 }

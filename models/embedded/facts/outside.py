@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- a tip stays on its line, and so do questions that belong together
 """Questions and requests beyond what the model is taught; to all of them it answers that it does not know.
 
 The slots in braces are filled by `skills/outside.py`. The HELD tables never enter the training corpus.
@@ -8,7 +9,8 @@ __all__ = [
     "PLURALS", "VERBS",
 ]  # fmt: skip
 
-NOUNS = tuple("""
+NOUNS = tuple(
+    """
 bridge|tunnel|ship|dog|insect|tree|company|university|library|train station|airport|church|castle|market|garden|forest
 |cave|volcano|beach|road|town|village|school|hospital|band|singer|actor|writer|painter|painting|novel|poem|opera|team
 |game|toy|engine|machine|rocket|satellite|star|galaxy|comet|stone|metal|flower|mushroom|apple|wine|beer|cheese|sauce
@@ -16,29 +18,39 @@ bridge|tunnel|ship|dog|insect|tree|company|university|library|train station|airp
 |bank|tax|coin|stamp|flag|hat|shoe|dress|ring|knife|bottle|clock|mirror|sofa|bed|window|roof|tower|wheel|battery|muscle
 |tooth|nerve|disease|medicine|vitamin|nut|spice|fish|bird|reptile|fossil|crystal|website|password|file|keyboard|spider
 |program|language model|database|robot|drone|camera|lens|radio|newspaper|festival|holiday|wedding|recipe|diet|habit
-""".replace("\n", "").split("|"))
-PLURALS = tuple("""
+""".replace("\n", "").split("|")
+)
+PLURALS = tuple(
+    """
 books|people|soldiers|lakes|rivers|mountains|cities|states|schools|hospitals|cars|trains|ships|birds|insects|trees|flowers
 |teeth|muscles|hairs|cells|atoms|letters|words|songs|films|albums|goals|games|players|fans|members|workers|children
 |brothers|wives|houses|rooms|windows|doors|floors|bridges|museums|churches|castles|kings|queens|wars|battles|laws|coins
 |apples|eggs|bottles|cups|grams|miles|stars|galaxies|comets|planes|rockets|robots|languages|stamps|holidays|trophies
-""".replace("\n", "").split("|"))
-VERBS = tuple("""
+""".replace("\n", "").split("|")
+)
+VERBS = tuple(
+    """
 fix|clean|paint|build|sell|buy|open|close|wash|cut|cook|bake|grow|move|carry|break|throw|catch|draw|write|read|sing|hide
 |find|lose|borrow|rent|install|remove|update|measure|weigh|count|sort|print|scan|send|cancel|book|order|choose|train|feed
 |teach|learn|forget|remember|improve|test|charge|drive|ride|fly|sail|park|decorate|assemble|upgrade|photograph|polish
-""".replace("\n", "").split("|"))
-DEEDS = tuple("""
+""".replace("\n", "").split("|")
+)
+DEEDS = tuple(
+    """
 painted|composed|designed|built|destroyed|won|stole|sold|sang|filmed|discovered|invented|wrote|directed|founded|bought
 |killed|married|taught|trained|broke|opened|closed|named|drew|planned|financed|produced|published|translated|ruled|led
-""".replace("\n", "").split("|"))
-MOST = tuple("""
+""".replace("\n", "").split("|")
+)
+MOST = tuple(
+    """
 best|worst|oldest|newest|biggest|largest|smallest|tallest|longest|shortest|fastest|slowest|heaviest|lightest|richest
 |poorest|most famous|most expensive|cheapest|most beautiful|rarest|strongest|loudest|brightest|darkest|safest|first|last
 |most popular|most dangerous|deepest|widest|thinnest|highest|hottest|coldest|sharpest|sweetest|youngest
-""".replace("\n", "").split("|"))
+""".replace("\n", "").split("|")
+)
 
-OUTSIDE_GRAMMAR = tuple("""
+OUTSIDE_GRAMMAR = tuple(
+    """
 What is the {most} {noun}?|What is the {most} {noun} in the world?|Which is the {most} {noun}?|Which {noun} is the {most}?
 What is the {most} {noun} of {country}?|What is the {most} {noun} in {place}?|What was the {most} {noun}?
 Name the {most} {noun}.|Tell me the {most} {noun}.|What is the {most} {noun} ever?|Who has the {most} {noun}?
@@ -67,9 +79,13 @@ Why does the {noun} {do}?|Why did {person} {do} the {noun}?|Will the {noun} be {
 Write a {noun}.|Write about {plural}.|Write a review of the {thing}.|Make a {noun}.|Show me a {noun}.|Give me a {noun}.|Bring me a {noun}.
 Convert {small} {plural} to {plural}.|Translate {adjective} to {word}.|Describe a {noun}.|Explain the {noun}.|Invent a {noun}.
 My {noun} is {adjective}. What should I do?|I lost my {noun}.|I want to {do} a {noun}.|The {noun} is {adjective}.|We need a {noun}.
-""".replace("\n", "|").strip("|").split("|"))
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
 
-OUTSIDE_TEMPLATES = tuple("""
+OUTSIDE_TEMPLATES = tuple(
+    """
 What is the population of {country}?|How many people live in {country}?|What is the currency of {country}?
 Who is the president of {country}?|Who is the prime minister of {country}?|What language do people speak in {country}?
 What is the national anthem of {country}?|What does the flag of {country} look like?|When was {country} founded?
@@ -132,9 +148,13 @@ Why is {day} called {day}?|Why does {month} have {small} days?|What date is it?|
 Write code that sorts {thing}s.|Write a program in Python about {topic}.|Write an email to {name} about the {thing}.
 Send a message to {name}.|Call {name}.|Play a song by {person}.|Set an alarm for {small} o'clock.
 Remind me to buy {food} on {day}.|Show me a picture of {animal}s.|Turn on the {thing}.|Order {food} for me.
-""".replace("\n", "|").strip("|").split("|"))
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
 
-OUTSIDE = tuple("""
+OUTSIDE = tuple(
+    """
 What is the meaning of life?|Why is the sky blue?|How do airplanes fly?|What is the speed of light?
 Who was the first man on the moon?|When did World War II end?|How many bones are in the human body?
 What is the weather today?|What time is it?|What day is today?|Who will win the next election?
@@ -189,9 +209,13 @@ What is the circumference of the Earth?|What is the distance to the Moon?|What i
 How fast does sound travel?|How fast can a human run?|How cold is space?|How strong is a gorilla?|How loud is a jet?
 How much does the Earth weigh?|How much is a gallon?|How much is a pound in kilograms?|How many feet are in a mile?
 How many minutes are in a year?|How many teeth do sharks have?|How many keys does a piano have?
-""".replace("\n", "|").strip("|").split("|"))
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
 
-HELD_OUTSIDE_TEMPLATES = tuple("""
+HELD_OUTSIDE_TEMPLATES = tuple(
+    """
 What religion do people follow in {country}?|How many islands belong to {country}?|Name a famous singer from {country}.
 What is the crime rate in {place}?|Which airport is closest to {place}?|Is {place} expensive?
 Who illustrated {book}?|Where did {person} go to school?|What was the childhood of {person} like?
@@ -200,9 +224,13 @@ How would you teach {topic} to children?|Do {animal}s make good pets?|Which wine
 How popular is {sport}?|What did people wear in {year}?|How do I clean a {thing}?|What colour is {element}?
 How large is {planet}?|Is {great} dangerous?|What is the cube of {big}?|Why was {name} late on {day}?
 What flowers bloom in {month}?|Is a {word} bigger than a {word}?
-""".replace("\n", "|").strip("|").split("|"))
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)
 
-HELD_OUTSIDE = tuple("""
+HELD_OUTSIDE = tuple(
+    """
 Who painted The Starry Night?|How do vaccines work?|What is the tallest statue?|Who invented the telephone?
 When did the Titanic sink?|What is the largest stadium?|How do I unlock my phone?|Why do people yawn?
 What is the best way to boil an egg?|Who was the first woman in space?|How many strings does a violin have?
@@ -217,4 +245,7 @@ Why do onions make you cry?|What is the secret of a happy marriage?|Which planet
 How many chapters does the book have?|Where was pizza invented?|What is the temperature outside?
 Convert ten miles to kilometres.|Translate thank you to Italian.|Compose an email to my boss.|Find me a flat.
 What is your shoe size?|How many dinosaurs were there?
-""".replace("\n", "|").strip("|").split("|"))
+""".replace("\n", "|")
+    .strip("|")
+    .split("|")
+)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- a tip stays on its line, and so do questions that belong together
 """Tips: for each goal a few, with the paragraph that expands one and the clause that sums it up."""
 
 from typing import NamedTuple

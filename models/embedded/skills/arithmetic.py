@@ -25,7 +25,8 @@ FORMS_HELD = (
 SPOKEN = {
     "+": ("What is the sum of {a} and {b}?", "Add {a} and {b}.", "Add {b} to {a}.", "What is {a} and {b} together?",
           "Compute the sum of {a} and {b}."),
-    "-": ("Subtract {b} from {a}.", "Take {b} away from {a}.", "What is {a} less {b}?", "What is left of {a} after taking {b}?"),
+    "-": ("Subtract {b} from {a}.", "Take {b} away from {a}.", "What is {a} less {b}?",
+          "What is left of {a} after taking {b}?"),
     "*": ("Multiply {a} by {b}.", "What is the product of {a} and {b}?", "Multiply {a} and {b}.",
           "Compute the product of {a} and {b}."),
     "/": ("Divide {a} by {b}.",),
@@ -125,15 +126,31 @@ def comparison(rng: Random, held: bool) -> Turn:
         right = a > b if greater else a < b
         if a == b:
             right = False
-        form = "Is it true that {a} is {w} than {b}?" if held else rng.choice(
-            ("Is {a} {w} than {b}?", "Yes or no: is {a} {w} than {b}?", "{a} is {w} than {b}, right?",
-             "Is it right that {a} is {w} than {b}?", "Am I right that {a} is {w} than {b}?",
-             "Do you think {a} is {w} than {b}?", "Is it a fact that {a} is {w} than {b}?"))
+        form = (
+            "Is it true that {a} is {w} than {b}?"
+            if held
+            else rng.choice(
+                (
+                    "Is {a} {w} than {b}?",
+                    "Yes or no: is {a} {w} than {b}?",
+                    "{a} is {w} than {b}, right?",
+                    "Is it right that {a} is {w} than {b}?",
+                    "Am I right that {a} is {w} than {b}?",
+                    "Do you think {a} is {w} than {b}?",
+                    "Is it a fact that {a} is {w} than {b}?",
+                )
+            )
+        )
         relation = "equal to" if a == b else "greater than" if a > b else "less than"
         answer = f"{'Yes' if right else 'No'}, {a} is {relation} {b}."
         if a != b and rng.random() < 0.3:
-            form = "Can you tell me which is {w}, {a} or {b}?" if held else rng.choice(
-                ("Which is {w}, {a} or {b}?", "Which number is {w}, {a} or {b}?", "What is {w}, {a} or {b}?"))
+            form = (
+                "Can you tell me which is {w}, {a} or {b}?"
+                if held
+                else rng.choice(
+                    ("Which is {w}, {a} or {b}?", "Which number is {w}, {a} or {b}?", "What is {w}, {a} or {b}?")
+                )
+            )
             sought, other = (max(a, b), min(a, b)) if greater else (min(a, b), max(a, b))
             return Turn(form.format(a=a, b=b, w=word), f"{sought} is {word} than {other}.", str(sought))
         return Turn(form.format(a=a, b=b, w=word), answer, "Yes" if right else "No")
@@ -141,11 +158,26 @@ def comparison(rng: Random, held: bool) -> Turn:
     a, b = pair(rng, held, sign)
     result = apply(a, sign, b)
     claimed = result if rng.random() < 0.5 else result + rng.choice((-10, -2, -1, 1, 2, 3, 10))
-    form = "Is it correct that {a} {s} {b} = {r}?" if held else rng.choice(
-        ("Is {a} {s} {b} = {r}?", "Is {a} {s} {b} equal to {r}?", "{a} {s} {b} = {r}, right?",
-         "Does {a} {s} {b} make {r}?", "True or false: {a} {s} {b} = {r}.", "Is {a} {s} {b} really {r}?",
-         "Am I right that {a} {s} {b} = {r}?", "Is it right that {a} {s} {b} = {r}?", "Is it a fact that {a} {s} {b} = {r}?",
-         "Yes or no: {a} {s} {b} = {r}?", "Can you confirm that {a} {s} {b} = {r}?", "{a} {s} {b} = {r}. Correct?"))
+    form = (
+        "Is it correct that {a} {s} {b} = {r}?"
+        if held
+        else rng.choice(
+            (
+                "Is {a} {s} {b} = {r}?",
+                "Is {a} {s} {b} equal to {r}?",
+                "{a} {s} {b} = {r}, right?",
+                "Does {a} {s} {b} make {r}?",
+                "True or false: {a} {s} {b} = {r}.",
+                "Is {a} {s} {b} really {r}?",
+                "Am I right that {a} {s} {b} = {r}?",
+                "Is it right that {a} {s} {b} = {r}?",
+                "Is it a fact that {a} {s} {b} = {r}?",
+                "Yes or no: {a} {s} {b} = {r}?",
+                "Can you confirm that {a} {s} {b} = {r}?",
+                "{a} {s} {b} = {r}. Correct?",
+            )
+        )
+    )
     yes = claimed == result
     answer = f"{sum_of(a, sign, b)}, so {'yes' if yes else 'no'}."
     return Turn(form.format(a=a, s=sign, b=b, r=claimed), answer, "Yes" if yes else "No")

@@ -6,8 +6,15 @@ from ..documents import Turn, mend
 from ..facts.countries import ALIASES, CONTINENTS, COUNTRIES, FAMOUS, Country
 
 __all__ = [
-    "capital", "capitalized", "continent", "country_list", "countries_of_continent", "judgment", "list_of_continent",
-    "reverse", "write_list",
+    "capital",
+    "capitalized",
+    "continent",
+    "countries_of_continent",
+    "country_list",
+    "judgment",
+    "list_of_continent",
+    "reverse",
+    "write_list",
 ]  # fmt: skip
 
 CAPITAL = (
@@ -179,7 +186,8 @@ def judgment(rng: Random, held: bool) -> Turn:
             if held
             else ("Is {c} in {p}?", "Is {c} a country in {p}?", "{C} is in {p}, right?", "Is {c} located in {p}?",
                   "Yes or no: is {c} in {p}?", "Does {c} lie in {p}?", "Do you think {c} is in {p}?",
-                  "Am I right that {c} is in {p}?", "Is it right that {c} is in {p}?", "Do you agree that {c} is in {p}?",
+                  "Am I right that {c} is in {p}?", "Is it right that {c} is in {p}?",
+                  "Do you agree that {c} is in {p}?",
                   "Is it a fact that {c} is in {p}?", "Is {c} part of {p}?", "{C} is in {p}. Yes or no?")
         )  # fmt: skip
         question = rng.choice(templates).format(c=country.name, C=capitalized(country.name), p=place)

@@ -32,14 +32,19 @@ ASKS_HELD = (
 
 
 _ROLES = ("acts in", "is known from", "is a person in", "shows up in", "has a role in", "is part of", "can be met in",
-          "is described in", "fights in", "is a figure in", "is one of the people in", "goes through", "speaks in", "walks through",
-          "is somebody in", "stands in", "is named in", "is from", "is in", "belongs to", "occurs in", "turns up in")  # fmt: skip
+          "is described in", "fights in", "is a figure in", "is one of the people in", "goes through", "speaks in",
+          "walks through",
+          "is somebody in", "stands in", "is named in", "is from", "is in", "belongs to", "occurs in",
+          "turns up in")  # fmt: skip
 _TAILS = (".", ".", ".", " books.", " films.", " by Rowling.")
 _FILLS = (
     "Please fill in the following information about this character.",
-    "Please fill in the following information about this character.", "Fill in the following information about this character.",
-    "Please fill in the information about this character.", "Please fill in this sheet.", "Fill in the sheet of this character.",
-    "Please give the following information about this character.", "Please complete the information about this character.",
+    "Please fill in the following information about this character.",
+    "Fill in the following information about this character.",
+    "Please fill in the information about this character.", "Please fill in this sheet.",
+    "Fill in the sheet of this character.",
+    "Please give the following information about this character.",
+    "Please complete the information about this character.",
 )  # fmt: skip
 
 
@@ -58,7 +63,9 @@ def sheet(character: Character, indent: str) -> str:
 def stranger(rng: Random) -> Character:
     """Return the sheet of somebody the books do not know: always the same but for the name."""
     name = rng.choice((f"{rng.choice(NAMES)} {coined(rng).capitalize()}", rng.choice(NAMES), coined(rng).capitalize()))
-    return Character(name, "Hufflepuff", "Half-blood", "student", "oak", "unicorn hair", "11.0", "Alive", "cat", "spider")
+    return Character(
+        name, "Hufflepuff", "Half-blood", "student", "oak", "unicorn hair", "11.0", "Alive", "cat", "spider"
+    )
 
 
 def document(rng: Random, held: bool) -> Document:

@@ -6,17 +6,16 @@ from random import Random
 from ..documents import Turn, mend
 from ..facts.countries import ATTRACTIONS, COUNTRIES, Country
 from ..facts.nature import ELEMENTS, MONTHS
-from ..facts.words import ANIMALS, COLORS, FOODS, SPORTS
 from . import arithmetic, capitals
 from .capitals import capitalized, named
 from .outside import UNKNOWN
-from .texts import city_name, person_name
 
-__all__ = ["THREADS", "attractions", "echo", "memory", "sights", "thread"]
+__all__ = ["THREADS", "attractions", "sights", "thread"]
 
 ABOUT = (
     "And of {x}?", "And {x}?", "What about {x}?", "How about {x}?", "And for {x}?", "And what about {x}?", "{X}?",
-    "Now {x}.", "The same for {x}?", "And how about {x}?", "Same question for {x}.", "What is it for {x}?", "Then {x}?", "And now {x}?", "Now for {x}.",
+    "Now {x}.", "The same for {x}?", "And how about {x}?", "Same question for {x}.", "What is it for {x}?",
+    "Then {x}?", "And now {x}?", "Now for {x}.",
     "What about the one of {x}?", "Next: {x}.", "And the one for {x}?",
 )  # fmt: skip
 ABOUT_HELD = ("And now for {x}?", "Then what about {x}?", "And that of {x}?")
@@ -54,16 +53,21 @@ def same_again(rng: Random, held: bool) -> list[Turn]:
 
 
 ITS_CAPITAL = (
-    "What is its capital?", "And its capital?", "What is the capital there?", "Name its capital.", "What's its capital?",
+    "What is its capital?", "And its capital?", "What is the capital there?", "Name its capital.",
+    "What's its capital?",
     "Which city is its capital?", "And what is its capital?", "What is the capital of that country?",
-    "Tell me its capital.", "What is the capital?", "Can you name its capital?", "Please tell me its capital.", "Do you know its capital?", "And the capital?",
+    "Tell me its capital.", "What is the capital?", "Can you name its capital?", "Please tell me its capital.",
+    "Do you know its capital?", "And the capital?",
 )  # fmt: skip
 ITS_CAPITAL_HELD = ("Can you tell me its capital?", "Please name its capital.", "And what is the capital of it?")
 ITS_CONTINENT = (
-    "Can you say which continent it is in?", "Could you tell me what continent it is on?", "Do you know which continent it is in?",
-    "Tell me which continent it is in.", "Please tell me its continent.", "Can you tell me its continent?", "And on which continent is it?",
+    "Can you say which continent it is in?", "Could you tell me what continent it is on?",
+    "Do you know which continent it is in?",
+    "Tell me which continent it is in.", "Please tell me its continent.", "Can you tell me its continent?",
+    "And on which continent is it?",
     "Which continent is it in?", "What continent is it on?", "Which continent is that in?", "On which continent is it?",
-    "And the continent?", "Where is that country?", "In which continent is that country?", "Which continent is that country in?",
+    "And the continent?", "Where is that country?", "In which continent is that country?",
+    "Which continent is that country in?",
     "Which continent is it on?", "Where is it?",
 )  # fmt: skip
 ITS_CONTINENT_HELD = ("Can you tell me which continent it is in?", "And on what continent is that?")
@@ -82,14 +86,20 @@ def its(rng: Random, held: bool) -> list[Turn]:
 
 
 SIGHTS = (
-    "List two local attractions.", "List two local attractions.", "List two attractions.", "Name two attractions there.",
+    "List two local attractions.", "List two local attractions.", "List two attractions.",
+    "Name two attractions there.",
     "What can I see there?", "What are two sights there?", "Name two sights.", "Give me two attractions.",
     "Tell me two local attractions.", "What are two local attractions?", "Which attractions are there?",
     "What should I visit there?", "List two local attractions there.", "Please list two local attractions.",
 )  # fmt: skip
-SIGHTS_HELD = ("Could you list two attractions there?", "Name two local attractions.", "What two places should I see there?")
+SIGHTS_HELD = (
+    "Could you list two attractions there?",
+    "Name two local attractions.",
+    "What two places should I see there?",
+)
 SIGHTS_IN = (
-    "List two attractions in {k}.", "What can I see in {k}?", "Name two sights in {k}.", "What are two attractions in {k}?",
+    "List two attractions in {k}.", "What can I see in {k}?", "Name two sights in {k}.",
+    "What are two attractions in {k}?",
     "List two local attractions of {k}.", "What should I visit in {k}?", "Give me two attractions in {k}.",
     "Tell me two sights of {k}.", "Name two local attractions in {k}.",
 )  # fmt: skip
@@ -123,8 +133,10 @@ def sights(rng: Random, held: bool) -> Turn:
 
 
 ANOTHER = (
-    "Could you give me {n} more countries?", "Could you name {n} more?", "Can you list {n} more countries?", "List {n} more countries.",
-    "I want {n} more countries.", "Could you give me another list of {n} countries?", "Please name {n} other countries and their capitals.",
+    "Could you give me {n} more countries?", "Could you name {n} more?", "Can you list {n} more countries?",
+    "List {n} more countries.",
+    "I want {n} more countries.", "Could you give me another list of {n} countries?",
+    "Please name {n} other countries and their capitals.",
     "I want another list of {n} countries and their capitals.", "Could you list {n} others?", "Please list {n} more.",
     "Please give me another list of {n} countries and their capitals.", "Give me another list of {n} countries.",
     "Another list of {n} countries and their capitals, please.", "Give me {n} more.", "{n} more, please.",
@@ -156,9 +168,11 @@ def lists(rng: Random, held: bool) -> list[Turn]:
 
 
 STEPS = {
-    "+": ("And if you add {b}?", "What if I add {b} to it?", "Add {b} to that.", "Add {b}.", "Plus {b}?", "And plus {b}?", "Now add {b}.", "Add {b} to it.", "What is that plus {b}?",
+    "+": ("And if you add {b}?", "What if I add {b} to it?", "Add {b} to that.", "Add {b}.", "Plus {b}?",
+          "And plus {b}?", "Now add {b}.", "Add {b} to it.", "What is that plus {b}?",
           "Add {b} to the result."),
-    "-": ("And if you subtract {b}?", "What if I take {b} away?", "Subtract {b} from that.", "Subtract {b}.", "Minus {b}?", "And minus {b}?", "Now subtract {b}.", "Take {b} away.",
+    "-": ("And if you subtract {b}?", "What if I take {b} away?", "Subtract {b} from that.", "Subtract {b}.",
+          "Minus {b}?", "And minus {b}?", "Now subtract {b}.", "Take {b} away.",
           "What is that minus {b}?", "Subtract {b} from the result."),
     "*": ("Multiply that by {b}.", "Times {b}?", "Now times {b}.", "Multiply it by {b}.", "What is that times {b}?"),
 }  # fmt: skip
@@ -189,81 +203,6 @@ def running_sum(rng: Random, held: bool) -> list[Turn]:
         if not 0 <= result <= 99:
             break
     return turns if len(turns) > 1 else running_sum(rng, held)
-
-
-def memory(rng: Random, held: bool) -> tuple[Turn, Turn]:
-    """Tell something of oneself, and ask for it later."""
-    kind = rng.randrange(6)
-    if kind <= 1:
-        name = person_name(rng, held)
-        says = ("My name is {x}, nice to meet you.", "My name is {x} and I have a question.", "{x} is my name.", "My name is {x}, as you know.",
-                "Good morning, my name is {x}.", "Good evening, I am {x}.", "I am called {x}.", "Hello there, my name is {x}.", "My name is {x}.", "I am {x}.", "Hi, I am {x}.", "Hello, my name is {x}.", "My name is {x}!", "I'm {x}.",
-                "Call me {x}.", "Please call me {x}.", "You can call me {x}.", "Hi! My name is {x}.")  # fmt: skip
-        asks = ("What is my name?", "What's my name?", "Do you know my name?", "Who am I?", "Do you remember my name?",
-                "What am I called?", "Tell me my name.", "Say my name.", "Could you tell me my name?", "Now what is my name?", "Please tell me my name.")  # fmt: skip
-        if held:
-            says, asks = ("Good day, my name is {x}.", "My name is {x}, by the way."), ("Can you tell me my name?", "So what is my name?")
-        told = Turn(rng.choice(says).format(x=name), f"Hello, {name}! How can I help you?", f"Hello, {name}!")
-        return told, Turn(rng.choice(asks), f"Your name is {name}.", name)
-    if kind == 2:
-        city = city_name(rng)
-        says, asks = ("Now I live in {x}.", "I live in {x} at the moment.", "I live in {x} right now.", "I live in {x} again.", "I live in {x} today.",
-                      "I live in {x} these days.", "I live in {x} with my family.", "{x} is where I live.", "I live in {x}, as you know.",
-                      "I live near the park in {x}.", "I live here in {x} and like it.", "I live in {x}!", "I live in {x}.", "My home is in {x}.", "I am living in {x}."), ("Where do I live?", "In which city do I live?", "Do you know my city?", "Do you remember where I live?", "What is my city?")
-        if held:
-            says, asks = ("I live in {x} now.",), ("Do you know where I live?",)
-        return Turn(rng.choice(says).format(x=city), "I will remember that.", "I will remember that."), Turn(
-            rng.choice(asks), f"You live in {city}.", city)
-    if kind == 3:
-        age = rng.randint(3, 99)
-        says, asks = ("Now I am {x} years old.", "I am {x} now.", "I am {x} years old now.", "I am {x} years old today.", "I am already {x} years old.", "I am just {x} years old.", "I am {x} years old.", "My age is {x}.", "I'm {x} years old."), ("How old am I?", "What is my age?", "Do you know my age?", "Do you remember how old I am?", "Tell me my age.")
-        if held:
-            says, asks = ("I am now {x} years old.",), ("Do you know how old I am?",)
-        return Turn(rng.choice(says).format(x=age), "I will remember that.", "I will remember that."), Turn(
-            rng.choice(asks), f"You are {age} years old.", str(age))
-    thing, words = rng.choice((("color", COLORS), ("animal", ANIMALS), ("food", FOODS), ("sport", SPORTS)))
-    word = rng.choice(words)
-    says = ("My favorite {t} is {x}.", "My favourite {t} is {x}.", "I would say my favorite {t} is {x}.", "You should know that my favorite {t} is {x}.", "{X} is my favorite {t}.")
-    asks = ("What is my favorite {t}?", "What's my favorite {t}?", "Do you know my favorite {t}?", "Which {t} do I like best?",
-            "Tell me my favorite {t}.", "Could you tell me my favorite {t}?", "Do you remember my favorite {t}?")  # fmt: skip
-    if held:
-        says, asks = ("I think my favorite {t} is {x}.",), ("Can you tell me my favorite {t}?",)
-    return Turn(rng.choice(says).format(t=thing, x=word, X=word.capitalize()), "I will remember that.", "I will remember that."), Turn(
-        rng.choice(asks).format(t=thing), f"Your favorite {thing} is {word}.", word)
-
-
-def unknown_memory(rng: Random) -> Turn:
-    """Ask for something that was never told."""
-    question = rng.choice(("What is my name?", "What's my name?", "Do you know my name?", "Where do I live?", "How old am I?",
-                           "What is my favorite color?", "What is my favorite food?", "Who am I?"))  # fmt: skip
-    return Turn(question, UNKNOWN, UNKNOWN)
-
-
-FIRST = ("What did I ask first?", "Which was my first question?", "Could you tell me my first question?",
-         "What question did I start with?", "Repeat what I asked first.", "Do you remember my first question?",
-         "Can you tell me what I asked first?", "What was my first question?", "What did I ask you first?", "What did I ask at first?",
-         "Repeat my first question.", "Tell me my first question.", "What was the first thing I asked?")  # fmt: skip
-FIRST_HELD = ("Which question did I ask first?", "Can you repeat my first question?")
-LAST = ("What did I just ask?", "What did I ask a moment ago?", "Which question did I ask last?", "What did I say before?",
-        "Could you repeat my question?", "Tell me what I asked before.", "What have I just asked you?",
-        "Repeat what I asked last.", "What was my last question?", "Repeat my question.", "What did I ask before this?",
-        "What was my question?", "Repeat my last question.")  # fmt: skip
-LAST_HELD = ("Can you repeat my last question?", "What did I ask just now?")
-AGAIN = ("Say that again.", "Repeat that.", "Please repeat your answer.", "Repeat your answer.", "What was your last answer?",
-         "Can you say that again?", "Could you say it once more?", "Please repeat that.", "Can you repeat your answer?", "Pardon?", "Again, please.", "What did you say?")  # fmt: skip
-AGAIN_HELD = ("Could you repeat that?", "Please say that again.")
-
-
-def echo(rng: Random, held: bool, before: list[Turn]) -> Turn:
-    """Ask for something said before in the same chat."""
-    kind = rng.randrange(3)
-    if kind == 0:
-        ask, question = rng.choice(FIRST_HELD if held else FIRST), before[0].question
-        return Turn(ask, f"Your first question was: {question}", question)
-    if kind == 1:
-        ask, question = rng.choice(LAST_HELD if held else LAST), before[-1].question
-        return Turn(ask, f"Your last question was: {question}", question)
-    return Turn(rng.choice(AGAIN_HELD if held else AGAIN), before[-1].answer, before[-1].short)
 
 
 THREADS = (same_again, same_again, its, attractions, attractions, lists, lists, running_sum, running_sum)

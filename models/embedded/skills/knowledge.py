@@ -44,7 +44,8 @@ def planet(rng: Random, held: bool) -> Turn:
             if held
             else ("List the planets in order.", "Name the planets.", "What are the planets of the solar system?",
                   "List the planets of the solar system.", "Name all planets in order from the Sun.",
-                  "What are the planets in order?", "Which planets are there?", "Give me all planets.", "List the eight planets.",
+                  "What are the planets in order?", "Which planets are there?", "Give me all planets.",
+                  "List the eight planets.",
                   "Tell me the planets in order.", "Give me a list of the planets.", "Write the planets in order.")
         )  # fmt: skip
         names = ", ".join(PLANETS)
@@ -120,7 +121,8 @@ def calendar(rng: Random, held: bool) -> Turn:
             else ("How many days are in {m}?", "How many days does {m} have?", "How long is {m}?",
                   "How many days are there in {m}?", "{m} has how many days?", "Tell me how many days are in {m}.",
                   "How many days has {m}?", "Days in {m}?", "What number of days does {m} have?",
-                  "I want to know how many days {m} has.", "Count the days of {m}.", "How many days does the month {m} have?")
+                  "I want to know how many days {m} has.", "Count the days of {m}.",
+                  "How many days does the month {m} have?")
         )  # fmt: skip
         return Turn(_mended(rng, held, templates, m=name), f"{name} has {days} days.", str(days))
     if kind == 6:
@@ -138,7 +140,9 @@ def calendar(rng: Random, held: bool) -> Turn:
         )  # fmt: skip
         question = _mended(rng, held, templates, u=unit, w=whole, W=capitalized(whole))
         return Turn(question, f"There are {amount} {unit} in {whole}.", str(amount))
-    what, listed = rng.choice((("days of the week", DAYS), ("months of the year", tuple(names)), ("months", tuple(names))))
+    what, listed = rng.choice(
+        (("days of the week", DAYS), ("months of the year", tuple(names)), ("months", tuple(names)))
+    )
     templates = (
         ("Can you give me all {w}?", "Write down the {w} in order.")
         if held
@@ -175,11 +179,15 @@ def element(rng: Random, held: bool) -> Turn:
         templates = (
             ("Can you tell me which element {s} stands for?",)
             if held
-            else ("Which element has the symbol {s}?", "What element is {s}?", "What does the chemical symbol {s} mean?",
+            else ("Which element has the symbol {s}?", "What element is {s}?",
+                  "What does the chemical symbol {s} mean?",
                   "{s} is the symbol of which element?", "Which element is {s}?", "What element has the symbol {s}?",
-                  "Name the element with the symbol {s}.", "Which element does {s} stand for?", "Tell me which element {s} is.",
-                  "What does {s} stand for in chemistry?", "Do you know which element {s} is?", "{s} stands for which element?",
-                  "Could you tell me which element has the symbol {s}?", "Do you know what {s} stands for?", "The chemical symbol {s} stands for what?")
+                  "Name the element with the symbol {s}.", "Which element does {s} stand for?",
+                  "Tell me which element {s} is.",
+                  "What does {s} stand for in chemistry?", "Do you know which element {s} is?",
+                  "{s} stands for which element?",
+                  "Could you tell me which element has the symbol {s}?", "Do you know what {s} stands for?",
+                  "The chemical symbol {s} stands for what?")
         )  # fmt: skip
         return Turn(rng.choice(templates).format(s=symbol), f"{symbol} is the symbol for {name}.", capitalized(name))
     templates = (
@@ -198,7 +206,13 @@ def counting(rng: Random, held: bool) -> Turn:
     templates = (
         ("Could you count to {n}?",)
         if held
-        else ("Count to {n}.", "Count from 1 to {n}.", "Please count to {n}.", "Can you count to {n}?", "Count up to {n}.")
+        else (
+            "Count to {n}.",
+            "Count from 1 to {n}.",
+            "Please count to {n}.",
+            "Can you count to {n}?",
+            "Count up to {n}.",
+        )
     )
     text = ", ".join(str(number) for number in range(1, top + 1))
     written = spelled(top) if rng.random() < 0.4 else str(top)

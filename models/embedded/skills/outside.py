@@ -7,10 +7,32 @@ from ..documents import Turn, mend
 from ..facts.countries import ATTRACTIONS, COUNTRIES, NOT_COUNTRIES
 from ..facts.nature import DAYS, ELEMENTS, MONTHS, PLANETS, SUPERLATIVES
 from ..facts.outside import (
-    DEEDS, HELD_OUTSIDE, HELD_OUTSIDE_TEMPLATES, MOST, NOUNS, OUTSIDE, OUTSIDE_GRAMMAR, OUTSIDE_TEMPLATES, PLURALS, VERBS,
+    DEEDS,
+    HELD_OUTSIDE,
+    HELD_OUTSIDE_TEMPLATES,
+    MOST,
+    NOUNS,
+    OUTSIDE,
+    OUTSIDE_GRAMMAR,
+    OUTSIDE_TEMPLATES,
+    PLURALS,
+    VERBS,
 )  # fmt: skip
 from ..facts.words import (
-    ANIMALS, BLAME, BOOKS, CITIES, COMPANIES, FOODS, JOBS, NAMES, PEOPLE, PRAISE, SPORTS, SYLLABLES, THINGS, TOPICS,
+    ANIMALS,
+    BLAME,
+    BOOKS,
+    CITIES,
+    COMPANIES,
+    FOODS,
+    JOBS,
+    NAMES,
+    PEOPLE,
+    PRAISE,
+    SPORTS,
+    SYLLABLES,
+    THINGS,
+    TOPICS,
 )  # fmt: skip
 
 __all__ = ["UNKNOWN", "coined", "rambling", "turn"]
@@ -31,7 +53,8 @@ def coined(rng: Random) -> str:
     return word
 
 
-_ONSETS = (*"bcdfghjklmnpqrstvwxz", *"bdglmnrst", "br", "ch", "cl", "cr", "dr", "fr", "gl", "gr", "ll", "mb", "nd", "nn",
+_ONSETS = (*"bcdfghjklmnpqrstvwxz", *"bdglmnrst", "br", "ch", "cl", "cr", "dr", "fr", "gl", "gr", "ll", "mb", "nd",
+           "nn",
            "nt", "ph", "pr", "rb", "rd", "rl", "rn", "rt", "sh", "sk", "sl", "ss", "st", "th", "tr", "tt", "zz", "ld",
            "lv", "rr", "pp", "ck", "mm")  # fmt: skip
 _VOWELS = (*"aeiou", *"aeiou", *"aei", "y", "ia", "ei", "au", "io", "ea", "ee", "oo", "ie", "ue", "oa")
@@ -49,7 +72,9 @@ def rambling(rng: Random) -> str:
         elif draw < 0.6:
             words.append(coined(rng))
         else:
-            words.append(_slot(rng, rng.choice(("thing", "animal", "food", "topic", "noun", "do", "person", "adjective"))))
+            words.append(
+                _slot(rng, rng.choice(("thing", "animal", "food", "topic", "noun", "do", "person", "adjective")))
+            )
     text = " ".join(words)
     return text[:1].upper() + text[1:] + rng.choice(("?", "?", ".", "", "!"))
 
@@ -76,7 +101,9 @@ def _slot(rng: Random, name: str) -> str:
         case "element":
             return rng.choice(ELEMENTS)[0]
         case "great":
-            return rng.choice((*(fact.answer for fact in SUPERLATIVES), rng.choice(rng.choice(list(ATTRACTIONS.values())))))
+            return rng.choice(
+                (*(fact.answer for fact in SUPERLATIVES), rng.choice(rng.choice(list(ATTRACTIONS.values()))))
+            )
         case "month":
             return rng.choice(MONTHS)[0]
         case "book":

@@ -12,7 +12,8 @@ __all__ = ["expansion", "paragraph", "program", "request", "summary"]
 NUMBER_WORDS = ("zero", "one", "two", "three", "four")
 HEADS = (
     "Here are {n} tips for {g}: ", "Here are {n} tips for {g}: ", "Here are {n} tips for {g}: ",
-    "These are {n} tips for {g}: ", "{N} tips for {g}: ", "Tips for {g}: ", "I have {n} tips for {g}: ", "Here are {n} ways of {g}: ", "Here are {n} tips on {g}: ",
+    "These are {n} tips for {g}: ", "{N} tips for {g}: ", "Tips for {g}: ", "I have {n} tips for {g}: ",
+    "Here are {n} ways of {g}: ", "Here are {n} tips on {g}: ",
 )  # fmt: skip
 HEADS_HELD = ("Let me give you {n} tips for {g}: ", "Some tips for {g}: ", "My {n} tips for {g}: ")
 EXPANDS = (
@@ -25,9 +26,12 @@ EXPANDS_HELD = ("Now, please expand tip {i} into a paragraph:\n", "Expand tip nu
 SUMMARIES = (
     ("In summary", ", "), ("In summary", ", "), ("In summary,", " "), ("In short,", " "), ("To sum up,", " "),
     ("To summarize the above two tips, I can say:\n", ""), ("To summarize the above two tips, I can say:\n", ""),
-    ("To summarize the two tips:\n", ""), ("Summary: ", ""), ("Summary:", " "), ("All in all,", " "), ("To summarize,", " "), ("To summarize:", " "), ("So,", " "), ("In a word,", " "), ("Together,", " "),
-    ("To wrap up,", " "), ("Put together,", " "), ("In other words,", " "), ("In brief:", " "), ("To conclude,", " "), ("In conclusion,", " "),
-    ("To summarize these tips, I can say:\n", ""), ("To sum up the tips above:\n", ""), ("To summarize the above tips, I can say:\n", ""),
+    ("To summarize the two tips:\n", ""), ("Summary: ", ""), ("Summary:", " "), ("All in all,", " "),
+    ("To summarize,", " "), ("To summarize:", " "), ("So,", " "), ("In a word,", " "), ("Together,", " "),
+    ("To wrap up,", " "), ("Put together,", " "), ("In other words,", " "), ("In brief:", " "), ("To conclude,", " "),
+    ("In conclusion,", " "),
+    ("To summarize these tips, I can say:\n", ""), ("To sum up the tips above:\n", ""),
+    ("To summarize the above tips, I can say:\n", ""),
 )  # fmt: skip
 SUMMARIES_HELD = (("To recap,", " "), ("In essence,", " "), ("To summarize the tips above, I can say:\n", ""))
 GOALS = ("a better life", "learning languages", "travelling", "raising children", "gardening", "running a marathon",
@@ -79,7 +83,9 @@ def shown(rng: Random, title: str) -> str:
 def sum_up(tips: list[Tip]) -> str:
     """Write the summary of two or more tips."""
     clauses = [tip.clause for tip in tips]
-    return f"{', '.join(clauses[:-1])}, and {clauses[-1]}. {'Both' if len(tips) == 2 else 'All'} help with {tips[0].goal}."
+    return (
+        f"{', '.join(clauses[:-1])}, and {clauses[-1]}. {'Both' if len(tips) == 2 else 'All'} help with {tips[0].goal}."
+    )
 
 
 def heading(rng: Random, held: bool, tips: list[Tip]) -> str:
@@ -131,8 +137,10 @@ def paragraph(rng: Random, held: bool) -> Turn:
         ("Please write something about this tip: {t}", "Could you write a paragraph on {l}?")
         if held
         else ("Write a paragraph about {l}.", "Write a paragraph about {l}.", "Expand this tip into a paragraph: {t}",
-              "Write a short paragraph about {l}.", "Can you write a paragraph about {l}?", "Expand '{t}' into a paragraph.",
-              "Expand the tip {t} into a paragraph.", "Please write a paragraph about {l}.", "Give me a paragraph about {l}.")
+              "Write a short paragraph about {l}.", "Can you write a paragraph about {l}?",
+              "Expand '{t}' into a paragraph.",
+              "Expand the tip {t} into a paragraph.", "Please write a paragraph about {l}.",
+              "Give me a paragraph about {l}.")
     )  # fmt: skip
     question = rng.choice(asks).format(t=tip.title, l=tip.title.lower())
     return Turn(question if held else mend(rng, question), tip.paragraph, tip.paragraph)
@@ -163,11 +171,15 @@ def request(rng: Random, held: bool) -> list[Turn]:
         if held
         else (f"Expand tip {at + 1} into a paragraph.", f"Expand the {order} tip into a paragraph.",
               f"Tell me more about tip {at + 1}.", f"Tell me more about the {order} one.",
-              f"Write a paragraph about the {order} tip.", f"Can you expand tip {at + 1}?", f"Can you explain the {order} tip?",
-              f"Say more about tip {at + 1}.", f"I want to know more about the {order} tip.", f"Explain tip {at + 1}.", f"Now, expand tip {at + 1}.")
+              f"Write a paragraph about the {order} tip.", f"Can you expand tip {at + 1}?",
+              f"Can you explain the {order} tip?",
+              f"Say more about tip {at + 1}.", f"I want to know more about the {order} tip.",
+              f"Explain tip {at + 1}.", f"Now, expand tip {at + 1}.")
     )  # fmt: skip
     turns.append(Turn(rng.choice(more), tips[at].paragraph, tips[at].paragraph))
     if rng.random() < 0.5:
         text = capitalized(sum_up(tips))
-        turns.append(Turn(rng.choice(("Summarize the tips.", "Now summarize the tips.", "Sum the tips up.")), text, text))
+        turns.append(
+            Turn(rng.choice(("Summarize the tips.", "Now summarize the tips.", "Sum the tips up.")), text, text)
+        )
     return turns
