@@ -91,8 +91,8 @@ def test_character_sheets_fit_the_founding_examples_expressions():
         expression = (
             rf'\{{\n{indent}"name": "{word}",\n{indent}"house": "(Gryffindor|Slytherin|Ravenclaw|Hufflepuff)",\n'
             rf'{indent}"blood status": "(Pure-blood|Half-blood|Muggle-born)",\n{indent}"occupation": "(student|teacher|'
-            rf'auror|ministry of magic|death eater|order of the phoenix)",\n{indent}"wand": \{{\n{inner}"wood": "{word}"'
-            rf',\n{inner}"core": "{word}",\n{inner}"length": [0-9]{{1,2}}\.[0-9]{{0,2}}\n{indent}\}},\n'
+            rf'auror|ministry of magic|death eater|order of the phoenix)",\n{indent}"wand": \{{\n{inner}"wood": '
+            rf'"{word}",\n{inner}"core": "{word}",\n{inner}"length": [0-9]{{1,2}}\.[0-9]{{0,2}}\n{indent}\}},\n'
             rf'{indent}"alive": "(Alive|Deceased)",\n{indent}"patronus": "{word}",\n{indent}"bogart": "{word}"\n\}}'
         )
         for character in characters.CHARACTERS:

@@ -6,10 +6,11 @@ import sys
 
 import pytest
 import torch
+from tokenizers import Tokenizer
+
 from callboard.models.embedded import path
 from callboard.models.embedded.evaluate import answer, table
 from callboard.models.embedded.suites import programs, questions
-from tokenizers import Tokenizer
 
 
 @pytest.fixture(scope="module")

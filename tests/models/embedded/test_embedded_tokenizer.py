@@ -1,12 +1,13 @@
 """The shipped tokenizer: any text comes back, digits stand alone, chats are laid out in ChatML."""
 
 import pytest
-from callboard.models.embedded import path
-from callboard.models.embedded.documents import Turn, chat
-from callboard.models.embedded.tokenizer import CHAT_TEMPLATE, build
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
+
+from callboard.models.embedded import path
+from callboard.models.embedded.documents import Turn, chat
+from callboard.models.embedded.tokenizer import CHAT_TEMPLATE, build
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_nothing_is_added_to_a_text(tokenizer):
 def test_text_cut_before_a_newline_has_the_same_tokens(tokenizer):
     whole = tokenizer.encode("Q: Why?\nA: So.\nQ: And?", add_special_tokens=False).ids
     parts = [tokenizer.encode(part, add_special_tokens=False).ids for part in ("Q: Why?\nA:", " So.", "\nQ: And?")]
-    assert sum(parts, []) == whole
+    assert [token for part in parts for token in part] == whole
 
 
 def test_the_chat_template_writes_chatml_without_a_system_prompt_of_its_own():
@@ -54,7 +55,8 @@ def test_the_chat_template_writes_chatml_without_a_system_prompt_of_its_own():
     assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
     said = [{"role": "system", "content": "Be brief."}, *said, {"role": "assistant", "content": "Hello."}]
     assert loaded.apply_chat_template(said, tokenize=False) == (
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello.<|im_end|>\n"
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n"
+        "<|im_start|>assistant\nHello.<|im_end|>\n"
     )
     assert loaded.eos_token == "<|im_end|>"
     assert (path() / "chat_template.jinja").read_text() == CHAT_TEMPLATE

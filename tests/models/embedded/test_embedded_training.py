@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
+
 from callboard.models.embedded import path
 from callboard.models.embedded.documents import Piece
 from callboard.models.embedded.network import Llama, Shape, document_mask
 from callboard.models.embedded.packing import encode, pack
 from callboard.models.embedded.train import rate, save
-from tokenizers import Tokenizer, models
 
 END_OF_TEXT, TURN_START, TURN_END = 0, 1, 2
 
@@ -22,7 +23,7 @@ def test_pieces_are_tokenized_apart(tokenizer):
     document = [Piece("Q: Where?\nA: "), Piece("Paris", said=True), Piece("<|endoftext|>", said=True)]
     tokens, targets, weights = encode(tokenizer, [document], 0.1)[0]
     apart = [tokenizer.encode(piece.text, add_special_tokens=False).ids for piece in document]
-    assert tokens == targets == sum(apart, [])
+    assert tokens == targets == [token for part in apart for token in part]
     assert weights[-len(apart[1]) - 1 :] == [1.0] * (len(apart[1]) + 1)
     assert set(weights[: len(apart[0])]) == {0.0}  # given plain text is no target
 
@@ -73,7 +74,8 @@ def test_packing_keeps_every_document_whole_and_once():
 def test_a_token_sees_its_own_document_up_to_itself():
     mask = document_mask(torch.tensor([[0, 0, 1, 1]], dtype=torch.int32), None)[0, 0]
     assert mask.tolist() == [
-        [True, False, False, False], [True, True, False, False], [False, False, True, False], [False, False, True, True],
+        [True, False, False, False], [True, True, False, False], [False, False, True, False],
+        [False, False, True, True],
     ]  # fmt: skip
 
 
