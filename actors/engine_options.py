@@ -10,14 +10,14 @@ import msgspec
 
 from .errors import InvalidRequest
 
-__all__ = ["EngineLimits", "EngineOptions", "find_device", "model_folder"]
+__all__ = ["EngineLimits", "EngineOptions", "model_folder"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Every argument of Engine.
 
-    model: "embedded", or a folder in the Hugging Face layout.  device: "cpu", "cuda", "cuda:1"; None finds one.
-    dtype: "float32", "bfloat16", "float16"; None is float32 on a CPU and the model's own elsewhere.  context_length:
+    model: "embedded", or a folder in the Hugging Face layout.  device: "cpu", "cuda", "cuda:1"; no GPU is taken
+    unasked.  dtype: "float32", "bfloat16", "float16"; None is float32 on a CPU and the model's own elsewhere.  context_length:
     tokens, at most the model's.  max_rows: requests computed at once.  kv_slots: tokens the KV pool holds; None sizes
     it from memory.  chunk_tokens: prompt tokens computed a step.  max_queued: requests admitted at once.
     in_flight: steps sent ahead of their results.  threads: of torch on the CPU, None leaves them as they are (they
@@ -25,7 +25,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: str = "embedded"
-    device: str | None = None
+    device: str = "cpu"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     context_length: int | None = None
     max_rows: int = 64
@@ -73,13 +73,6 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: int
     device: str
     dtype: str
-
-
-def find_device() -> str:
-    """Give the device to run on where none was asked for: a GPU if torch sees one, else the CPU."""
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def model_folder(model: str) -> Path:

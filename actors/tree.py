@@ -13,7 +13,7 @@ import numpy as np
 from .core import Supervisor
 from .detokenizer import Detokenizer
 from .dispatcher import Dispatcher, DispatcherOptions
-from .engine_options import EngineLimits, EngineOptions, find_device
+from .engine_options import EngineLimits, EngineOptions
 from .grammar import Grammar, GrammarCache
 from .messages import StepDone
 from .scheduler import Scheduler, SchedulerOptions
@@ -119,7 +119,7 @@ class Tree:
         options = self._options
         return WorkerOptions(
             folder=str(self._folder),
-            device=options.device or find_device(),
+            device=options.device,
             dtype=options.dtype,
             max_rows=options.max_rows,
             context_length=options.context_length,

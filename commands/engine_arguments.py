@@ -27,7 +27,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a folder in the Hugging Face layout; the default, embedded, is the small model that ships",
     )
-    add("--device", metavar="NAME", help="cpu, cuda, cuda:1; by default the best there is")
+    add("--device", metavar="NAME", help="cpu (default), cuda, cuda:1")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="by default float32 on a CPU, else the model's own")
     add("--context-length", type=int, metavar="TOKENS", help="of a prompt and its output; at most the model's own")
     add("--max-rows", type=int, metavar="N", help="requests computed at once (64)")
