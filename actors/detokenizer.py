@@ -105,7 +105,8 @@ class Detokenizer(Actor[ToDetokenizer]):
                 )
         for request, end in finished.items():
             if (output := self._outputs.pop(request, None)) is not None:
-                news[request] = _last(output, end, news.get(request, Delta()))
+                row = step.next_logprobs.get(request, b"")
+                news[request] = _last(output, end, news.get(request, Delta()), row)
         if stopped:
             await self._wires.scheduler.tell(Stopped(tuple(stopped)))
         if news:
@@ -148,7 +149,7 @@ def _delta(output: _Output, text: str, upto: int, finish: Finish | None) -> Delt
     return Delta(text=text, tokens=tuple(output.tokens[start : output.sent]), logprobs=logprobs, finish=finish)
 
 
-def _last(output: _Output, end: Finished, known: Delta) -> Delta:
+def _last(output: _Output, end: Finished, known: Delta, next_logprobs: bytes) -> Delta:
     """Close an output the scheduler has ended; text that was held back comes with it."""
     piece = output.stream.finish()
     matched = piece.matched if piece.matched is not None else end.matched
@@ -169,5 +170,6 @@ def _last(output: _Output, end: Finished, known: Delta) -> Delta:
         tokens=known.tokens + rest.tokens,
         logprobs=known.logprobs + rest.logprobs,
         input_logprobs=known.input_logprobs,
+        next_logprobs=next_logprobs,
         finish=finish,
     )

@@ -51,13 +51,14 @@ class DispatcherOptions(msgspec.Struct, frozen=True, kw_only=True):
 class _Entry:
     """One live request: what it takes to run it again, and who reads it."""
 
-    __slots__ = ("output", "prompt", "reader", "replays", "sampling", "tag")
+    __slots__ = ("next_logprobs", "output", "prompt", "reader", "replays", "sampling", "tag")
 
     def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
         self.prompt = submit.prompt
         self.sampling = sampling
         self.reader: Reader = submit.reader
         self.tag = submit.tag
+        self.next_logprobs = submit.next_logprobs
         self.output = array("i")
         self.replays = 0
 
@@ -149,7 +150,8 @@ class Dispatcher(Actor[ToDispatcher]):
         return Open(request, entry.sampling, len(entry.prompt) // 4, entry.output.tobytes())
 
     def _generate(self, request: int, entry: _Entry) -> Generate:
-        return Generate(request, entry.prompt, entry.sampling, entry.output.tobytes(), self._options.eos)
+        output, eos = entry.output.tobytes(), self._options.eos
+        return Generate(request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs)
 
     def _news(self, request: int, delta: Delta) -> None:
         if (entry := self._live.get(request)) is None:

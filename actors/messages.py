@@ -46,6 +46,7 @@ __all__ = [
     "Generate",
     "InputLogprobs",
     "LiveRequests",
+    "NextLogprobs",
     "Open",
     "Reset",
     "RowFailure",
@@ -100,12 +101,16 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
-    """What is new in one request: text, tokens and, in the last one, how it ended."""
+    """What is new in one request: text, tokens and, in the last one, how it ended.
+
+    next_logprobs: float32 [vocabulary], in the last one of a request submitted with `next_logprobs`.
+    """
 
     text: str = ""
     tokens: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     input_logprobs: tuple[TokenLogprob, ...] = ()
+    next_logprobs: bytes = b""
     finish: Finish | None = None
 
 
@@ -117,6 +122,7 @@ class Submit(Ask[None], frozen=True):
 
     request: given by the client, unique in the engine's life, so that an Abort sent behind a Submit whose answer nobody
     waits for any more still finds it.  prompt: int32.  tag: the client's own name for it, for AbortTag.
+    next_logprobs: see Generate.
     """
 
     request: int
@@ -124,6 +130,7 @@ class Submit(Ask[None], frozen=True):
     sampling: SamplingParams
     reader: Any
     tag: str = ""
+    next_logprobs: bool = False
 
 
 class Abort(Message, frozen=True):
@@ -169,6 +176,7 @@ class Generate(Message, frozen=True):
 
     prompt: int32.  output: int32, tokens it already has from an earlier life (they count as generated: positions,
     penalties, limits and grammar go on from there).  eos: int32 token ids that end it unless ignore_eos.
+    next_logprobs: whether the log-probabilities of all tokens behind the prompt are wanted; max_new_tokens is 0 then.
     """
 
     request: int
@@ -176,6 +184,7 @@ class Generate(Message, frozen=True):
     sampling: SamplingParams
     output: bytes = b""
     eos: bytes = b""
+    next_logprobs: bool = False
 
 
 class AbortAll(Message, frozen=True):
@@ -225,6 +234,7 @@ class Extend(msgspec.Struct, frozen=True, array_like=True):
     with prefix_slots: int32 [start], the slots of what the cache already held.  sample: whether the logits behind the
     last token are sampled (the chunk completes the prompt).  targets: int32 [m]; if given, the log-probabilities of
     targets[i] behind position targets_start + i are wanted (targets_start >= start, targets_start + m <= start + n).
+    next_logprobs: whether those of all tokens behind the last one are wanted.
     """
 
     row: int
@@ -236,6 +246,7 @@ class Extend(msgspec.Struct, frozen=True, array_like=True):
     prefix_slots: bytes = b""
     targets: bytes = b""
     targets_start: int = 0
+    next_logprobs: bool = False
 
 
 class Step(Message, frozen=True):
@@ -277,6 +288,13 @@ class InputLogprobs(msgspec.Struct, frozen=True, array_like=True):
     top_logprobs: bytes = b""  # float32 [m, k]
 
 
+class NextLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """The log softmax of a row's logits behind its last token."""
+
+    row: int
+    logprobs: bytes  # float32 [vocabulary]
+
+
 class RowFailure(msgspec.Struct, frozen=True, array_like=True):
     """One row that could not be sampled (a NaN, a grammar that broke); the others go on."""
 
@@ -289,7 +307,8 @@ class StepDone(Message, frozen=True):
 
     rows: int32 [n], every row that sampled: the extends with `sample`, in order, then decode_rows.  tokens: int32 [n].
     logprobs: float32 [n] if any row wants them, else empty.  top_tokens, top_logprobs: [n, k], k the largest
-    top_logprobs_num among them, else empty.  A failed row appears in `failures` and its token is -1.
+    top_logprobs_num among them, else empty.  A failed row appears in `failures`; its token is -1, and it is not among
+    next_logprobs.
     forward_s, busy_s: seconds.
     """
 
@@ -300,6 +319,7 @@ class StepDone(Message, frozen=True):
     top_tokens: bytes = b""
     top_logprobs: bytes = b""
     input_logprobs: tuple[InputLogprobs, ...] = ()
+    next_logprobs: tuple[NextLogprobs, ...] = ()
     failures: tuple[RowFailure, ...] = ()
     forward_s: float = 0.0
     busy_s: float = 0.0
@@ -345,7 +365,8 @@ class Tokens(Message, frozen=True):
 
     requests: int64 [n].  offsets: int32 [n], each token's index in its request's output, so that a gap or a repeat is
     seen.  tokens: int32 [n].  logprobs: by request, only those that asked.  input_logprobs: by request.  cached: how
-    many prompt tokens the cache held, of each request whose first token this is.
+    many prompt tokens the cache held, of each request whose first token this is.  next_logprobs: by request, float32
+    [vocabulary]; each of these requests is among `finished`.
     """
 
     step: int
@@ -356,6 +377,7 @@ class Tokens(Message, frozen=True):
     input_logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
     cached: dict[int, int] = {}
     finished: tuple[Finished, ...] = ()
+    next_logprobs: dict[int, bytes] = {}
 
 
 class Close(Message, frozen=True):

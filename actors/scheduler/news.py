@@ -24,6 +24,7 @@ class News:
         self.input_logprobs: dict[int, tuple[TokenLogprob, ...]] = {}
         self.cached: dict[int, int] = {}
         self.finished: list[Finished] = []
+        self.next_logprobs: dict[int, bytes] = {}
 
     def take(self, step: int) -> Tokens | None:
         """Pack what there is into one message, or give None, and begin anew."""
@@ -38,6 +39,7 @@ class News:
             self.input_logprobs,
             self.cached,
             tuple(self.finished),
+            self.next_logprobs,
         )
         self._clear()
         return message

@@ -99,7 +99,8 @@ class Planner:
         end = start + size
         slots = memory.take(size)
         first = rows.last_step[row] < 0
-        sample = end == target and request.max_new_tokens > 0
+        complete = end == target
+        sample = complete and request.max_new_tokens > 0
         targets_start, targets = _targets(request, start, end)
         self._extends.append(
             Extend(
@@ -112,6 +113,7 @@ class Planner:
                 rows.slots[row, :start].tobytes() if first else b"",
                 targets,
                 targets_start,
+                complete and request.next_logprobs,
             )
         )
         self._computing.append(request)
@@ -119,7 +121,7 @@ class Planner:
         rows.length[row] = end
         rows.last_step[row] = state.next_step
         state.counters.computed_tokens += size
-        if end == target:
+        if complete:
             state.prefilling.remove(row)
             if sample:
                 rows.decoding[row] = end < rows.limit[row]

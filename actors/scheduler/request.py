@@ -20,8 +20,8 @@ class Request:
 
     __slots__ = (
         "arrival", "cached", "failed", "input_logprobs", "logprobs_sent", "matched", "matched_version",
-        "max_new_tokens", "number", "output", "prompt", "prompt_tokens", "retractions", "row", "sampling", "since",
-        "stops", "tokens",
+        "max_new_tokens", "next_logprobs", "number", "output", "prompt", "prompt_tokens", "retractions", "row",
+        "sampling", "since", "stops", "tokens",
     )  # fmt: skip
 
     def __init__(self, message: Generate, arrival: int, since: int) -> None:
@@ -30,6 +30,7 @@ class Request:
         self.prompt_tokens = len(message.prompt) // 4
         self.sampling: SamplingParams = message.sampling
         self.max_new_tokens = message.sampling.max_new_tokens
+        self.next_logprobs = message.next_logprobs
         self.output = message.output
         self.tokens = message.prompt + message.output  # what is computed before the first new token is sampled
         ends = set(message.sampling.stop_token_ids)

@@ -30,6 +30,10 @@ def settle(state: State, done: StepDone) -> bool:
         )
     for part in done.input_logprobs:
         _take_input_logprobs(state, part)
+    for part in done.next_logprobs:
+        request = rows.request[part.row]
+        if request is not None and not rows.ended[part.row]:
+            state.news.next_logprobs[request.number] = part.logprobs
     if state.leaving or done.failures:
         places = _wanted(state, done, sampled)
         begun = int(np.count_nonzero(places < len(flight.begun)))

@@ -12,11 +12,11 @@ from torch import Tensor
 from ..messages import RowFailure
 from .choose import Choice
 
-__all__ = ["Packed", "Result"]
+__all__ = ["NO_NUMBERS", "Packed", "Result"]
 
 _NOTHING = np.zeros(0, np.int32)
 _NOTHING_LEFT = "no token is allowed: regex, min_new_tokens and logit_bias together leave none"
-_NO_NUMBERS = "the model gave logits that are not numbers"
+NO_NUMBERS = "the model gave logits that are not numbers"
 
 
 class Packed:
@@ -99,7 +99,7 @@ class Result:
         """Give the indices of the rows that could not be sampled, and why."""
         finite = np.isfinite(self.best)
         bad = [] if finite.all() else np.flatnonzero(~finite).tolist()
-        return [(index, _NOTHING_LEFT if self.best[index] == -np.inf else _NO_NUMBERS) for index in bad]
+        return [(index, _NOTHING_LEFT if self.best[index] == -np.inf else NO_NUMBERS) for index in bad]
 
     def fail(self, index: int, row: int, message: str) -> None:
         """Record a row's failure, once; a later one says more than an earlier."""

@@ -24,11 +24,11 @@ from ...kernels.sampling import add_bias, log_probabilities, sample, top
 from ...models.model import Model
 from ..errors import InvalidRequest
 from ..grammar import GrammarCache
-from ..messages import Begin, Extend, InputLogprobs, Step, StepDone
+from ..messages import Begin, Extend, InputLogprobs, NextLogprobs, RowFailure, Step, StepDone
 from .batch import Batch, build_batch
 from .choose import Choice, Chooser
 from .masks import MaskFiller
-from .result import Packed, Result
+from .result import NO_NUMBERS, Packed, Result
 from .rows import Extras, Rows
 
 if TYPE_CHECKING:
@@ -39,7 +39,10 @@ __all__ = ["Pass", "Runner"]
 
 @dataclass(slots=True)
 class Pass:
-    """A step on its way.  batch is None if the step computes nothing."""
+    """A step on its way.  batch is None if the step computes nothing.
+
+    next_rows: the rows whose next token's log-probabilities are wanted, all V of them in next_MV.
+    """
 
     number: int
     started: float
@@ -48,6 +51,8 @@ class Pass:
     logits_NV: Tensor | None = None
     packed: Packed | None = None
     scored: tuple[tuple[Extend, Packed], ...] = ()
+    next_rows: tuple[int, ...] = ()
+    next_MV: Tensor | None = None
     forward_s: float = 0.0
 
 
@@ -98,6 +103,7 @@ class Runner:
             running.logits_NV = self._model.logits(hidden_TC if index_N is None else hidden_TC[index_N])
         if step.extends:
             running.scored = self._score(step.extends, hidden_TC)
+            self._look_ahead(running, step.extends, hidden_TC)
         running.forward_s = perf_counter() - started
         return running
 
@@ -140,6 +146,21 @@ class Runner:
         columns = [torch.cat(column) for column in zip(*parts, strict=True)]
         nothing = hidden_MC.new_empty(0, dtype=torch.float32)
         return Packed(targets_M[:0], nothing, *columns)
+
+    def _look_ahead(self, running: Pass, extends: tuple[Extend, ...], hidden_TC: Tensor) -> None:
+        """Compute the log-probabilities of all tokens behind the extends that ask for them."""
+        rows: list[int] = []
+        last: list[int] = []
+        end = 0
+        for extend in extends:
+            end += len(extend.tokens) // 4
+            if extend.next_logprobs:
+                rows.append(extend.row)
+                last.append(end - 1)
+        if rows:
+            index_M = torch.tensor(last, device=hidden_TC.device)
+            running.next_rows = tuple(rows)
+            running.next_MV = self._model.logits(hidden_TC[index_M]).log_softmax(dim=-1)
 
     # --- sampling ------------------------------------------------------------------------------------------------
 
@@ -220,6 +241,7 @@ class Runner:
         if running.packed is not None and running.batch is not None and running.choice is not None:
             result = Result.read(running.packed, running.choice)
             self._settle(result, running.batch, running.choice)
+        next_logprobs = _next_logprobs(running, result)
         return StepDone(
             number=running.number,
             rows=b"" if running.batch is None else running.batch.sampled.astype(np.int32).tobytes(),
@@ -228,6 +250,7 @@ class Runner:
             top_tokens=result.top_tokens.tobytes(),
             top_logprobs=result.top_logprobs.tobytes(),
             input_logprobs=tuple(_input_logprobs(extend, packed) for extend, packed in running.scored),
+            next_logprobs=next_logprobs,
             failures=tuple(result.failures),
             forward_s=running.forward_s,
             busy_s=perf_counter() - running.started,
@@ -266,6 +289,19 @@ def _input_logprobs(extend: Extend, packed: Packed) -> InputLogprobs:
         read.top_tokens.tobytes(),
         read.top_logprobs.tobytes(),
     )
+
+
+def _next_logprobs(running: Pass, result: Result) -> tuple[NextLogprobs, ...]:
+    """Wait for the device; a row that is not numbers fails instead."""
+    if running.next_MV is None:
+        return ()
+    found: list[NextLogprobs] = []
+    for row, logprobs_V in zip(running.next_rows, running.next_MV.cpu().numpy(), strict=True):
+        if np.isnan(logprobs_V).any():
+            result.failures.append(RowFailure(row, NO_NUMBERS))
+        else:
+            found.append(NextLogprobs(row, logprobs_V.tobytes()))
+    return tuple(found)
 
 
 def _first_line(error: str) -> str:
