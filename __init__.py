@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .actors.async_lm import AsyncLM
     from .actors.backend import Backend
     from .actors.engine import Engine
     from .actors.errors import Aborted, BackendUnset, GenerationFailed, InvalidRequest, Overloaded
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Aborted",
+    "AsyncLM",
     "Backend",
     "BackendUnset",
     "Engine",
@@ -72,6 +74,7 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "AsyncLM": ".actors.async_lm",
     "Backend": ".actors.backend",
     "Engine": ".actors.engine",
     "SamplingParams": ".actors.sampling",

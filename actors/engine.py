@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncGenerator, Sequence
@@ -92,6 +93,7 @@ class Engine(Backend):
             raise
         self.programs: Supervisor = self._tree.programs
         self.limits: EngineLimits = self._tree.limits
+        self.loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -200,6 +202,26 @@ class Engine(Backend):
         if tag:
             self._wires.dispatcher.post(AbortTag(tag))
 
+    async def look_ahead(self, prompt: bytes, reader: Any) -> int:
+        """Ask for the log-probabilities of every token behind a prompt; they come to `reader` in one terminal event.
+
+        prompt: int32.  reader: has `push` and `fail`, as Reader; it is called in this loop.  Gives the request's
+        number, for `leave`.  Raises InvalidRequest, Overloaded.
+        """
+        request = next(self._requests)
+        try:
+            await self._wires.dispatcher.ask(
+                Submit(request, prompt, SamplingParams(max_new_tokens=0), reader, next_logprobs=True)
+            )
+        except BaseException:
+            self.leave(request)
+            raise
+        return request
+
+    def leave(self, request: int) -> None:
+        """End a request of `look_ahead` that nobody waits for any more; one that is over is ignored."""
+        self._wires.dispatcher.post(Abort(request, "its reader left"))
+
     # --- text and tokens -------------------------------------------------------------------------------------------
 
     async def encode(self, text: str, *, beginning: bool = True) -> bytes:
@@ -230,6 +252,10 @@ class Engine(Backend):
     async def flush(self) -> Flushed:
         """Empty the prefix cache of everything no live request holds."""
         return await self._wires.scheduler.ask(Flush())
+
+    def flush_nowait(self) -> None:
+        """Do the same before anything that is asked for from now on, without waiting; from any thread."""
+        self._wires.scheduler.post(Flush())
 
     async def statistics(self) -> dict[str, Any]:
         """Tell counts and times since the start, by part: requests, scheduler, worker."""

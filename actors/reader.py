@@ -8,7 +8,18 @@ from typing import Self
 from .errors import Aborted, GenerationFailed
 from .messages import Delta, Finish, TokenLogprob
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "failure"]
+
+
+def failure(finish: Finish) -> Exception | None:
+    """Give the error a terminal event is to its reader: None if the request ended well."""
+    match finish.reason:
+        case "error":
+            return GenerationFailed(finish.message)
+        case "abort":
+            return Aborted(finish.message or "the request was aborted")
+        case _:
+            return None
 
 
 class Reader:
@@ -46,13 +57,9 @@ class Reader:
         self._logprobs.extend(delta.logprobs)
         self._input_logprobs.extend(delta.input_logprobs)
         if (finish := delta.finish) is not None:
-            match finish.reason:
-                case "error":
-                    self._error = GenerationFailed(finish.message)
-                case "abort":
-                    self._error = Aborted(finish.message or "the request was aborted")
-                case _:
-                    self._finish = finish
+            self._error = failure(finish)
+            if self._error is None:
+                self._finish = finish
         self._wake()
 
     def fail(self, error: Exception) -> None:
