@@ -131,8 +131,8 @@ class Engine(Backend):
         sampling = sampling or SamplingParams()
         self.verify(sampling)
         tokens = await self._tokens(prompt)
-        if sampling.regex is not None:
-            await self._wires.grammar.ask(Compile(sampling.regex))
+        if (constraint := sampling.constraint) is not None:
+            await self._wires.grammar.ask(Compile(constraint))
         reader = Reader(next(self._requests))
         try:
             await self._wires.dispatcher.ask(Submit(reader.request, tokens, sampling, reader, tag))

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 
 from .core.message import Ask, Message
-from .sampling import SamplingParams
+from .sampling import Constraint, SamplingParams
 
 __all__ = [
     "Abort",
@@ -413,9 +413,9 @@ ToTokenizer = Encode | Decode
 
 
 class Compile(Ask[None], frozen=True):
-    """Prove that a regex compiles, and keep it compiled; the answer is None, or InvalidRequest."""
+    """Prove that a constraint compiles, and keep it compiled; the answer is None, or InvalidRequest."""
 
-    regex: str
+    constraint: Constraint
 
 
 ToGrammar = Compile

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from .errors import InvalidRequest
 
-__all__ = ["SamplingLimits", "SamplingParams"]
+__all__ = ["CONSTRAINTS", "Constraint", "SamplingLimits", "SamplingParams"]
+
+CONSTRAINTS = ("regex", "json_schema", "ebnf")
+"""The fields of SamplingParams that bind the text; a generation takes one of them."""
+
+
+class Constraint(msgspec.Struct, frozen=True):
+    """What a text must match, and the field it was given as."""
+
+    kind: Literal["regex", "json_schema", "ebnf"]
+    source: str
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.source.encode())
 
 
 class SamplingLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +34,7 @@ class SamplingLimits(msgspec.Struct, frozen=True, kw_only=True):
     logit_biases: int = 1024
     top_logprobs: int = 20
     regex_bytes: int = 16_384
+    grammar_bytes: int = 65_536
     choices: int = 512
 
 
@@ -29,7 +44,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     temperature 0 is greedy.  top_k -1 is all.  Penalties in [-2, 2] count output tokens;
     repetition_penalty in (0, 2] counts prompt and output tokens.  logit_bias maps token id to a
     bias in [-100, 100].  seed None lets the dispatcher draw one.  logprob_start is the prompt
-    position from which input log-probabilities are wanted, -1 for none.
+    position from which input log-probabilities are wanted, -1 for none.  regex, json_schema (JSON text) or
+    ebnf (llguidance's Lark, or GBNF) bind the text; at most one of them.
     """
 
     max_new_tokens: int = 128
@@ -47,10 +63,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
     seed: int | None = None
     regex: str | None = None
+    json_schema: str | None = None
+    ebnf: str | None = None
     skip_special_tokens: bool = True
     return_logprob: bool = False
     top_logprobs_num: int = 0
     logprob_start: int = -1
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What binds the text, if anything does."""
+        if self.regex is not None:
+            return Constraint("regex", self.regex)
+        if self.json_schema is not None:
+            return Constraint("json_schema", self.json_schema)
+        return None if self.ebnf is None else Constraint("ebnf", self.ebnf)
 
     def verify(self, *, vocabulary: int | None = None, limits: SamplingLimits | None = None) -> None:
         """Raise InvalidRequest naming the first field that is out of range; check ids against `vocabulary`."""
@@ -69,8 +96,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         self._verify_bias(vocabulary, limits)
         if self.top_logprobs_num > limits.top_logprobs:
             raise InvalidRequest("top_logprobs_num", f"{self.top_logprobs_num} is more than {limits.top_logprobs}")
-        if self.regex is not None:
-            _regex(self.regex, limits)
+        if self.constraint is not None:
+            self._verify_constraint(limits)
 
     def _verify_stops(self, vocabulary: int | None, limits: SamplingLimits) -> None:
         if len(self.stop) > limits.stops:
@@ -84,6 +111,21 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("stop_token_ids", f"at most {limits.stop_token_ids} allowed")
         for token in self.stop_token_ids:
             _token("stop_token_ids", token, vocabulary)
+
+    def _verify_constraint(self, limits: SamplingLimits) -> None:
+        first, *others = [field for field in CONSTRAINTS if getattr(self, field) is not None]
+        if others:
+            raise InvalidRequest(others[0], f"{first} is given too; a generation takes one constraint")
+        source: Any = getattr(self, first)
+        if not isinstance(source, str) or not source:
+            raise InvalidRequest(first, f"{source!r:.80} is not a non-empty string")
+        most = limits.regex_bytes if first == "regex" else limits.grammar_bytes
+        try:
+            size = len(source.encode())
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(first, f"it holds half a character: {error}") from None
+        if size > most:
+            raise InvalidRequest(first, f"{size} bytes given, at most {most} allowed")
 
     def _verify_bias(self, vocabulary: int | None, limits: SamplingLimits) -> None:
         if len(self.logit_bias) > limits.logit_biases:
@@ -132,10 +174,3 @@ def _token(field: str, token: Any, vocabulary: int | None) -> None:
         raise InvalidRequest(field, f"{token!r} is not a token id")
     if vocabulary is not None and token >= vocabulary:
         raise InvalidRequest(field, f"token {token} is outside the vocabulary of {vocabulary}")
-
-
-def _regex(regex: Any, limits: SamplingLimits) -> None:
-    if not isinstance(regex, str) or not regex:
-        raise InvalidRequest("regex", f"{regex!r:.80} is not a non-empty string")
-    if len(regex.encode()) > limits.regex_bytes:
-        raise InvalidRequest("regex", f"{len(regex.encode())} bytes given, at most {limits.regex_bytes} allowed")

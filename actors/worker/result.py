@@ -15,7 +15,7 @@ from .choose import Choice
 __all__ = ["NO_NUMBERS", "Packed", "Result"]
 
 _NOTHING = np.zeros(0, np.int32)
-_NOTHING_LEFT = "no token is allowed: regex, min_new_tokens and logit_bias together leave none"
+_NOTHING_LEFT = "no token is allowed: constraint, min_new_tokens and logit_bias together leave none"
 NO_NUMBERS = "the model gave logits that are not numbers"
 
 

@@ -146,7 +146,7 @@ class Rows:
             extras.bias_tokens = self._tensor(np.fromiter(sampling.logit_bias.keys(), np.int64))
             extras.bias_values = self._tensor(np.fromiter(sampling.logit_bias.values(), np.float32))
             features |= BIAS
-        return features | (GRAMMAR if sampling.regex is not None else 0)
+        return features | (GRAMMAR if sampling.constraint is not None else 0)
 
     def retire(self, row: int) -> None:
         """Forget a row; one that never began is no error, as a scheduler may retire before its step ran."""

@@ -109,18 +109,19 @@ class Runner:
 
     def _begin(self, extend: Extend, begin: Begin) -> None:
         extras = self.rows.begin(extend.row, begin, np.frombuffer(extend.prefix_slots, np.int32))
-        if begin.sampling.regex is None:
+        constraint = begin.sampling.constraint
+        if constraint is None:
             return
         if self._grammars is None:
-            extras.failure = "regex: this worker was started without grammars"
+            extras.failure = f"{constraint.kind}: this worker was started without grammars"
             return
         try:
-            extras.matcher = self._grammars.matcher(begin.sampling.regex)
+            extras.matcher = self._grammars.matcher(constraint)
         except InvalidRequest as error:
             extras.failure = str(error)
             return
         if not extras.matcher.consume_tokens(np.frombuffer(begin.output, np.int32).tolist()):
-            extras.failure = "regex: the tokens generated so far do not match it"
+            extras.failure = f"{constraint.kind}: the tokens generated so far do not match it"
 
     def _score(self, extends: tuple[Extend, ...], hidden_TC: Tensor) -> tuple[tuple[Extend, Packed], ...]:
         """Compute log-probabilities of the extends' targets."""
@@ -209,7 +210,7 @@ class Runner:
         complete: set[int] = set()
         for index, extras, matcher in bound:
             if matcher.is_error():
-                extras.failure = f"regex: {_first_line(matcher.get_error())}"
+                extras.failure = f"grammar: {_first_line(matcher.get_error())}"
             elif matcher.is_stopped():
                 complete.add(index)
         if len(bound) == len(logits_NV):
@@ -266,7 +267,7 @@ class Runner:
             if token >= 0 and not extras.failure and extras.matcher is not None:
                 if extras.matcher.consume_token(token):
                     continue
-                extras.failure = f"regex: {_first_line(extras.matcher.get_error())}"
+                extras.failure = f"grammar: {_first_line(extras.matcher.get_error())}"
             if extras.failure:
                 result.fail(index, row, extras.failure)
 

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from callboard.actors import grammar
 from callboard.actors.core import Supervisor
 from callboard.actors.errors import InvalidRequest
 from callboard.actors.grammar import Grammar, GrammarCache, GrammarLimits
 from callboard.actors.messages import Compile
+from callboard.actors.sampling import Constraint
 
 IP_ADDRESS = r"((25[0-5]|2[0-4]\d|[01]?\d\d?).){3}(25[0-5]|2[0-4]\d|[01]?\d\d?)"
 END = 256
@@ -50,9 +50,13 @@ def write(folder: Path, **changes: Any) -> Path:
     return folder
 
 
+def regex_of(text: str) -> Constraint:
+    return Constraint("regex", text)
+
+
 def accepts(cache: GrammarCache, folder: Path, regex: str, text: str) -> bool:
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    matcher = cache.matcher(regex)
+    matcher = cache.matcher(regex_of(regex))
     ids = tokenizer.encode(text).ids
     return matcher.try_consume_tokens(ids) == len(ids) and matcher.is_accepting()
 
@@ -95,7 +99,7 @@ REFUSED = {
 @pytest.mark.parametrize("regex", REFUSED, ids=lambda regex: regex[:20])
 def test_a_regex_that_cannot_run_is_refused_with_the_reason(folder: Path, regex: str) -> None:
     with pytest.raises(InvalidRequest, match="^regex: ") as caught:
-        GrammarCache(folder).matcher(regex)
+        GrammarCache(folder).matcher(regex_of(regex))
     assert caught.value.field == "regex"
     assert REFUSED[regex] in str(caught.value)
     assert len(str(caught.value)) < 600
@@ -103,42 +107,42 @@ def test_a_regex_that_cannot_run_is_refused_with_the_reason(folder: Path, regex:
 
 def test_copies_do_not_share_their_place(folder: Path) -> None:
     cache = GrammarCache(folder)
-    first, second = cache.matcher("ab"), cache.matcher("ab")
+    first, second = cache.matcher(regex_of("ab")), cache.matcher(regex_of("ab"))
     assert first.consume_token(64)
     assert not first.is_accepting()
-    assert second.compute_bitmask() == cache.matcher("ab").compute_bitmask() != first.compute_bitmask()
+    assert second.compute_bitmask() == cache.matcher(regex_of("ab")).compute_bitmask() != first.compute_bitmask()
 
 
 def test_a_mask_covers_the_models_logits(folder: Path) -> None:
     cache = GrammarCache(folder)
     assert cache.mask_words == 10  # 300 logits
-    allowed = cache.matcher("[^a]+").compute_bitmask()
+    allowed = cache.matcher(regex_of("[^a]+")).compute_bitmask()
     assert not [token for token in range(END, 320) if allowed[token // 8] >> (token % 8) & 1]
 
 
 def test_the_cache_keeps_the_latest_used_within_its_bounds(folder: Path) -> None:
-    cache = GrammarCache(folder, GrammarLimits(entries=3, regex_bytes=10))
+    cache = GrammarCache(folder, GrammarLimits(entries=3, source_bytes=10))
     for regex in ("aa", "bb", "cc"):
-        cache.matcher(regex)
-    cache.matcher("aa")
-    cache.matcher("dd")
-    assert [regex in cache for regex in ("aa", "bb", "cc", "dd")] == [True, False, True, True]
-    cache.matcher("eeeeeeee")  # 8 of the 10 bytes
-    assert [regex in cache for regex in ("cc", "dd", "eeeeeeee")] == [False, True, True]
+        cache.matcher(regex_of(regex))
+    cache.matcher(regex_of("aa"))
+    cache.matcher(regex_of("dd"))
+    assert [regex_of(regex) in cache for regex in ("aa", "bb", "cc", "dd")] == [True, False, True, True]
+    cache.matcher(regex_of("eeeeeeee"))  # 8 of the 10 bytes
+    assert [regex_of(regex) in cache for regex in ("cc", "dd", "eeeeeeee")] == [False, True, True]
     assert len(cache) == 2
-    cache.matcher("f" * 11)  # more than all: used, not kept
+    cache.matcher(regex_of("f" * 11))  # more than all: used, not kept
     assert len(cache) == 0
 
 
 def test_a_regex_beyond_its_fuel_is_refused_or_breaks_its_matcher_alone(folder: Path) -> None:
     limits = GrammarLimits(compile_fuel=200, step_fuel=200)
     with pytest.raises(InvalidRequest, match="cannot be compiled"):
-        GrammarCache(folder, limits).matcher(r"(\p{L}{1,50}-[a-z]{30}|\p{N}{7}x){40}")
+        GrammarCache(folder, limits).matcher(regex_of(r"(\p{L}{1,50}-[a-z]{30}|\p{N}{7}x){40}"))
 
 
 def test_a_model_without_an_ending_takes_no_regex(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="no end-of-sequence token"):
-        GrammarCache(write(tmp_path, eos_token_id=None)).matcher("a")
+        GrammarCache(write(tmp_path, eos_token_id=None)).matcher(regex_of("a"))
 
 
 def test_a_tokenizer_wider_than_the_logits_still_binds(tmp_path: Path) -> None:
@@ -153,7 +157,7 @@ def test_threads_may_share_it(folder: Path) -> None:
     def use(number: int) -> None:
         try:
             for index in range(20):
-                matcher = cache.matcher(f"[a-{chr(99 + (index + number) % 5)}]+")
+                matcher = cache.matcher(regex_of(f"[a-{chr(99 + (index + number) % 5)}]+"))
                 assert matcher.consume_token(64)
                 matcher.compute_bitmask()
         except BaseException as error:
@@ -178,7 +182,7 @@ async def test_the_actor_answers_each_asker(folder: Path) -> None:
 
             async def ask(regex: str) -> None:
                 try:
-                    assert await actor.ask(Compile(regex)) is None
+                    assert await actor.ask(Compile(regex_of(regex))) is None
                 except InvalidRequest as error:
                     errors.append(error)
 
@@ -187,37 +191,29 @@ async def test_the_actor_answers_each_asker(folder: Path) -> None:
                     group.start_soon(ask, regex)
             assert len(errors) == 2  # and the actor, allowed no restart, lives on
             await ask("a+")
-    assert "a+" in cache
-    assert IP_ADDRESS in cache
+    assert regex_of("a+") in cache
+    assert regex_of(IP_ADDRESS) in cache
 
 
 @pytest.mark.anyio
 async def test_a_slow_regex_holds_up_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = GrammarCache(folder)
     gate = threading.Event()
-    compile_regex = grammar.LLMatcher
+    compile_one = cache.matcher
 
-    def slow(tokenizer: Any, source: str, **options: Any) -> Any:
-        if "slow" in source:
+    def slow(constraint: Constraint, grammar: str | None = None) -> Any:
+        if "slow" in constraint.source:
             gate.wait(20)
-        return compile_regex(tokenizer, source, **options)
+        return compile_one(constraint, grammar)
 
-    monkeypatch.setattr(
-        grammar,
-        "LLMatcher",
-        type(
-            "Slow",
-            (),
-            {"__new__": lambda _, *a, **k: slow(*a, **k), "grammar_from_regex": compile_regex.grammar_from_regex},
-        ),
-    )
+    monkeypatch.setattr(cache, "matcher", slow)
     answered: list[str] = []
     with anyio.fail_after(20):
         async with Supervisor("test") as supervisor:
             actor = await supervisor.spawn(lambda: Grammar(cache), name="grammar")
 
             async def ask(regex: str) -> None:
-                await actor.ask(Compile(regex))
+                await actor.ask(Compile(regex_of(regex)))
                 answered.append(regex)
 
             async with anyio.create_task_group() as group:

@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from callboard.actors.grammar import GrammarCache
-from callboard.actors.sampling import SamplingParams
+from callboard.actors.sampling import Constraint, SamplingParams
 from callboard.actors.worker import masks
 
 from .driver import EOS, Driver, read
@@ -179,7 +179,7 @@ def test_the_next_step_can_be_launched_before_a_bound_row_has_taken_its_token(
 
 def test_masks_are_the_same_however_many_threads_fill_them(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = GrammarCache(tiny)
-    matchers = [cache.matcher(regex) for regex in ("[0-9]+", "a|b", "(x|y)z", ".*")]
+    matchers = [cache.matcher(Constraint("regex", regex)) for regex in ("[0-9]+", "a|b", "(x|y)z", ".*")]
     alone = masks.MaskFiller().fill(matchers, cache.mask_words)
     monkeypatch.setattr(masks, "_WORTH_SHARING", 0)
     shared = masks.MaskFiller().fill(matchers, cache.mask_words)
