@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..actors.errors import InvalidRequest
-from .expression import Expression, Gen, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, Select, flatten
+from .expression import Expression, Gen, RoleBegin, RoleEnd, RoleText, ScopeBegin, ScopeEnd, Select, flatten
 from .script import Choose, Generate, ScopeClose, ScopeOpen
 from .stream import Stream
 from .variable import Variable
@@ -34,10 +34,11 @@ def write(stream: Stream, expression: Expression | str) -> tuple[Any, ...] | lis
 
 def _step(stream: Stream, item: Any, named: dict[str, Variable]) -> Any:
     kind = type(item)
-    if kind is RoleBegin:
+    if kind is RoleText or kind is RoleBegin:
         if stream.role is not None:
             raise InvalidRequest("role", f"{item.role!r} cannot begin while {stream.role!r} is open")
-        stream.role = item.role
+        if kind is RoleBegin:
+            stream.role = item.role
         return item
     if kind is RoleEnd:
         if stream.role != item.role:

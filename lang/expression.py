@@ -8,7 +8,18 @@ import msgspec
 
 from ..actors.errors import InvalidRequest
 
-__all__ = ["Expression", "Gen", "RoleBegin", "RoleEnd", "ScopeBegin", "ScopeEnd", "Select", "Sequence", "flatten"]
+__all__ = [
+    "Expression",
+    "Gen",
+    "RoleBegin",
+    "RoleEnd",
+    "RoleText",
+    "ScopeBegin",
+    "ScopeEnd",
+    "Select",
+    "Sequence",
+    "flatten",
+]
 
 
 class Expression(msgspec.Struct, frozen=True, gc=False):
@@ -48,6 +59,13 @@ class RoleEnd(Expression, frozen=True, gc=False):
     """End the chat message that is open."""
 
     role: str
+
+
+class RoleText(Expression, frozen=True, gc=False):
+    """A whole chat message of constant text: one step instead of three."""
+
+    role: str
+    text: str
 
 
 class ScopeBegin(Expression, frozen=True, gc=False):

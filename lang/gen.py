@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 from ..actors.errors import InvalidRequest
 from ..actors.sampling import SamplingLimits
@@ -13,7 +14,30 @@ from .sampling_arguments import gen_options
 
 __all__ = ["gen", "select"]
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+def _remembered(function: Callable[P, R]) -> Callable[P, R]:
+    """Give what the function gave before for the same plain arguments, types included; what it gives is frozen.
+
+    A program says the same `gen` every time it runs.  Others than plain arguments may be equal and yet not the same
+    ((1,) and (True,)), or change.
+    """
+    remembering = lru_cache(maxsize=1024, typed=True)(function)
+
+    @wraps(function)
+    def call(*arguments: P.args, **keywords: P.kwargs) -> R:
+        if _PLAIN.issuperset(map(type, arguments)) and _PLAIN.issuperset(map(type, keywords.values())):
+            return remembering(*arguments, **keywords)
+        return function(*arguments, **keywords)
+
+    return call
+
+
+@_remembered
 def gen(
     name: str | None = None,
     max_tokens: int | None = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -34,7 +35,7 @@ class NullBackend(Backend):
     ) -> None:
         if not latency_s >= 0:
             raise InvalidRequest("latency_s", f"{latency_s!r} is not a number of seconds, 0 or more")
-        self.latency_s = latency_s
+        self._naps = _Naps(latency_s) if latency_s else None
         self.text = text
         self.chat_template = chat_template or ChatTemplate()
         self.generations = 0
@@ -62,19 +63,48 @@ class NullBackend(Backend):
 
     async def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:
         self.generations += 1
-        if self.latency_s:
-            await asyncio.sleep(self.latency_s)
+        if self._naps is not None:
+            await self._naps.sleep()
         said = self.text if isinstance(self.text, str) else self.text(prompt)
         text, finish = _cut(said, prompt, sampling)
         yield Delta(text=text, finish=finish)
 
     async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
-        if self.latency_s:
-            await asyncio.sleep(self.latency_s)
+        if self._naps is not None:
+            await self._naps.sleep()
         scores = tuple(
             Score(text=text, tokens=(0,), logprobs=(-1.0 - index,)) for index, text in enumerate(continuations)
         )
         return Scores(scores=scores, settled=(), prompt_tokens=len(prompt.text))
+
+
+class _Naps:
+    """Let many tasks of one loop sleep equally long: whoever lay down first rises first, so one timer is enough."""
+
+    __slots__ = ("_asleep", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._asleep: deque[tuple[float, asyncio.Future[None]]] = deque()  # when each rises; the next one first
+
+    def sleep(self) -> asyncio.Future[None]:
+        """Give what is done when the time has passed; to be awaited at once."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        if not self._asleep:
+            loop.call_later(self._seconds, self._wake)
+        self._asleep.append((loop.time() + self._seconds, future))
+        return future
+
+    def _wake(self) -> None:
+        loop = asyncio.get_running_loop()
+        asleep, now = self._asleep, loop.time()
+        while asleep and asleep[0][0] <= now:
+            _, future = asleep.popleft()
+            if not future.done():
+                future.set_result(None)
+        if asleep:
+            loop.call_at(asleep[0][0], self._wake)
 
 
 def _cut(text: str, prompt: Prompt, sampling: SamplingParams) -> tuple[str, Finish]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from .expression import Expression, RoleBegin, RoleEnd, Sequence, flatten
+from .expression import Expression, RoleBegin, RoleEnd, RoleText, Sequence, flatten
 
 __all__ = [
     "assistant",
@@ -20,8 +20,10 @@ __all__ = [
 ]
 
 
-def message(role: str, expression: Expression | str) -> Sequence:
+def message(role: str, expression: Expression | str) -> RoleText | Sequence:
     """Say a whole message of any role the model's chat template knows."""
+    if type(expression) is str:
+        return RoleText(role, expression)
     begin, end = _ends(role)
     return Sequence((begin, *flatten(expression), end))
 
@@ -31,17 +33,17 @@ def _ends(role: str) -> tuple[RoleBegin, RoleEnd]:
     return RoleBegin(role), RoleEnd(role)
 
 
-def system(expression: Expression | str) -> Sequence:
+def system(expression: Expression | str) -> RoleText | Sequence:
     """Say a system message."""
     return message("system", expression)
 
 
-def user(expression: Expression | str) -> Sequence:
+def user(expression: Expression | str) -> RoleText | Sequence:
     """Say a user's message."""
     return message("user", expression)
 
 
-def assistant(expression: Expression | str) -> Sequence:
+def assistant(expression: Expression | str) -> RoleText | Sequence:
     """Say the assistant's message; a `gen` in it is what the model says."""
     return message("assistant", expression)
 

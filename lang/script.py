@@ -8,7 +8,7 @@ import msgspec
 
 from ..actors.core import Message
 from ..actors.sampling import SamplingParams
-from .expression import RoleBegin, RoleEnd
+from .expression import RoleBegin, RoleEnd, RoleText
 from .variable import Variable
 
 __all__ = ["Append", "Branches", "Choose", "End", "Generate", "ScopeClose", "ScopeOpen", "Step", "ToStream"]
@@ -46,7 +46,7 @@ class Branches(msgspec.Struct, frozen=True, gc=False):
     streams: tuple[Any, ...]  # of Stream, which imports this module
 
 
-Step = str | Generate | Choose | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches
+Step = str | Generate | Choose | RoleText | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches
 
 
 class Append(Message, frozen=True, gc=False):

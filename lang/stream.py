@@ -11,7 +11,7 @@ import anyio
 from ..actors.core import Actor, Inbox, Stopped
 from ..actors.errors import Aborted, GenerationFailed
 from .choices import token_length_normalized
-from .expression import RoleBegin, RoleEnd
+from .expression import RoleBegin, RoleEnd, RoleText
 from .script import Append, Branches, Choose, End, Generate, ScopeClose, ScopeOpen, ToStream
 from .stream_state import StreamState
 from .variable import Choice, Generation
@@ -130,7 +130,9 @@ class Stream(StreamState, Actor[ToStream]):
     def _execute(self, step: Any) -> Coroutine[Any, Any, None] | None:
         """Execute a step, or give what executes it, for it waits."""
         kind, transcript = type(step), self.transcript
-        if kind is RoleBegin:
+        if kind is RoleText:
+            transcript.say_message(step.role, step.text, self.backend.chat_template)
+        elif kind is RoleBegin:
             transcript.begin_role(step.role, self.backend.chat_template)
         elif kind is RoleEnd:
             transcript.end_role()
@@ -171,8 +173,9 @@ class Stream(StreamState, Actor[ToStream]):
                 if delta.text:
                     transcript.hear(delta.text)
                     self.text_bell.ring()
-        finally:
+        except BaseException:
             await deltas.aclose()
+            raise
         finish = generation.finish
         if finish is None:
             raise GenerationFailed("the backend's stream was cut: it ended without saying how")

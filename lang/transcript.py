@@ -58,6 +58,12 @@ class Transcript:
         self.tokens += tokens[:kept].tobytes()
         self.tail = tail
 
+    def say_message(self, role: str, text: str, template: ChatTemplate) -> None:
+        """Append a whole chat message of constant text."""
+        prefix, suffix = template.role(role, self.messages)
+        self.say(prefix + text + suffix)
+        self.messages += ({"role": role, "content": text},)
+
     def begin_role(self, role: str, template: ChatTemplate) -> None:
         prefix, self.suffix = template.role(role, self.messages)
         self.say(prefix)

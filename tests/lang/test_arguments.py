@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 
 import callboard as cb
+from callboard.actors.core import simulate
 from callboard.lang.null import NullBackend
 
 pytestmark = pytest.mark.anyio
@@ -139,3 +141,36 @@ async def test_the_null_backend_cuts_at_stops_and_lengths() -> None:
     assert state.get_meta_info("b")["finish_reason"] == {"type": "length", "length": 2}
     with pytest.raises(cb.InvalidRequest, match="latency_s"):
         NullBackend(latency_s=-1)
+
+
+def test_what_looks_equal_is_not_the_same_argument() -> None:
+    assert cb.gen("x", max_tokens=1) == cb.gen("x", max_tokens=1)
+    with pytest.raises(cb.InvalidRequest, match="max_tokens"):
+        cb.gen("x", max_tokens=True)
+    assert cb.gen("x", stop_token_ids=(1,)) == cb.gen("x", stop_token_ids=(1,))
+    with pytest.raises(cb.InvalidRequest, match="stop_token_ids"):
+        cb.gen("x", stop_token_ids=(True,))
+
+
+def test_every_answer_of_the_null_backend_takes_its_time() -> None:
+    @cb.function
+    def body(s: Any, early: bool) -> None:
+        s += "x" + (cb.gen("a") if early else cb.select("a", ["y", "z"]))
+
+    async def main() -> list[float]:
+        ends: list[float] = []
+
+        async def run(early: bool) -> None:
+            await anyio.sleep(0 if early else 0.5)
+            await body.arun(early, backend=backend)
+            ends.append(anyio.current_time() - started)
+
+        async with NullBackend(latency_s=2.0) as backend, anyio.create_task_group() as group:
+            started = anyio.current_time()
+            group.start_soon(run, True)
+            group.start_soon(run, False)
+            with anyio.move_on_after(1):  # one that does not wait for its answer leaves the others theirs
+                await run(True)
+        return ends
+
+    assert simulate.run(main, seed=1).value == pytest.approx([2.0, 2.5], abs=1e-6)
