@@ -40,11 +40,13 @@ if TYPE_CHECKING:
         user_begin,
         user_end,
     )
+    from .lang.backends import Anthropic, OpenAI, Retries, RuntimeEndpoint
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Aborted",
+    "Anthropic",
     "AsyncLM",
     "Backend",
     "BackendUnset",
@@ -52,9 +54,12 @@ __all__ = [
     "GenerationFailed",
     "InvalidRequest",
     "NullBackend",
+    "OpenAI",
     "Overloaded",
     "Program",
     "ProgramState",
+    "Retries",
+    "RuntimeEndpoint",
     "SamplingParams",
     "__version__",
     "assistant",
@@ -78,6 +83,7 @@ _ROOMS = {
     "Backend": ".actors.backend",
     "Engine": ".actors.engine",
     "SamplingParams": ".actors.sampling",
+    **dict.fromkeys(("Anthropic", "OpenAI", "Retries", "RuntimeEndpoint"), ".lang.backends"),
     **dict.fromkeys(("Aborted", "BackendUnset", "GenerationFailed", "InvalidRequest", "Overloaded"), ".actors.errors"),
 }
 

@@ -1,0 +1,9 @@
+"""Backends elsewhere: servers and vendors.  Importing this imports no SDK and no HTTP client."""
+
+from .anthropic import Anthropic
+from .capabilities import Capabilities
+from .fault import Retries
+from .openai import OpenAI
+from .runtime_endpoint import RuntimeEndpoint
+
+__all__ = ["Anthropic", "Capabilities", "OpenAI", "Retries", "RuntimeEndpoint"]

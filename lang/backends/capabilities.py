@@ -1,0 +1,53 @@
+"""What a backend can do; whatever else is asked of it is refused by name, before anything is sent."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...actors.errors import InvalidRequest
+from ...actors.sampling import SamplingParams
+
+__all__ = ["EVERYTHING", "Capabilities"]
+
+EVERYTHING = frozenset(SamplingParams.__struct_fields__)
+"""Every field of SamplingParams."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """sampling: the fields of SamplingParams it honours.  select: whether it scores choices.
+
+    begun: whether an answer may begin with the program's own text.  outside: whether text may stand outside of roles.
+    prefill: whether it keeps a prefix.  stops, temperature: the most it takes, None if it has no bound of its own.
+    """
+
+    sampling: frozenset[str]
+    select: bool = False
+    begun: bool = True
+    outside: bool = False
+    prefill: bool = False
+    stops: int | None = None
+    temperature: float | None = None
+    least_tokens: int = 1
+
+    def verify(self, sampling: SamplingParams, who: str) -> None:
+        """Raise InvalidRequest naming the first field that `who` cannot honour."""
+        for field, default in _DEFAULTS:
+            value = getattr(sampling, field)
+            if field not in self.sampling and value != default:
+                able = ", ".join(sorted(self.sampling))
+                raise InvalidRequest(field, f"{who} has no such setting ({value!r:.80} was given); it takes {able}")
+        if self.stops is not None and len(sampling.stop) > self.stops:
+            raise InvalidRequest(
+                "stop", f"{who} takes at most {self.stops} strings, and {len(sampling.stop)} are given"
+            )
+        if self.temperature is not None and sampling.temperature > self.temperature:
+            raise InvalidRequest(
+                "temperature", f"{who} takes 0 to {self.temperature:g}, and {sampling.temperature:g} is given"
+            )
+        if sampling.max_new_tokens < self.least_tokens:
+            raise InvalidRequest(
+                "max_new_tokens", f"{who} generates at least {self.least_tokens}, not {sampling.max_new_tokens}"
+            )
+
+
+_DEFAULTS = tuple(msgspec.structs.asdict(SamplingParams()).items())

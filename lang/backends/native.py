@@ -1,0 +1,145 @@
+"""What /generate takes and gives: SGLang's names for a generation, and its cumulative replies as deltas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
+from ...actors.messages import Delta, Finish, FinishReason, TokenLogprob
+from ...actors.sampling import SamplingParams
+from .fault import Fault
+
+__all__ = ["NativeReply", "native_request"]
+
+_BESIDE = frozenset(
+    {"return_logprob", "top_logprobs_num", "logprob_start", "seed"}
+)  # not in sampling_params, or renamed
+_DEFAULTS = msgspec.structs.asdict(SamplingParams())
+
+
+def native_request(text: str | list[str], sampling: SamplingParams) -> dict[str, Any]:
+    """Give the body of /generate.  What is left at its default is left out, but for the length and the temperature."""
+    params: dict[str, Any] = {
+        field: value
+        for field, value in msgspec.structs.asdict(sampling).items()
+        if field not in _BESIDE and (value != _DEFAULTS[field] or field in {"max_new_tokens", "temperature"})
+    }
+    if sampling.seed is not None:
+        params["sampling_seed"] = sampling.seed
+    body: dict[str, Any] = {"text": text, "sampling_params": params}
+    if sampling.return_logprob or sampling.logprob_start >= 0:
+        body |= {
+            "return_logprob": True,
+            "logprob_start_len": sampling.logprob_start,
+            "top_logprobs_num": sampling.top_logprobs_num,
+        }
+    return body
+
+
+class NativeReply:
+    """Turn events, each with everything so far, into deltas.
+
+    incremental: whether the server sends only what is new.  Text that may turn out to be the beginning of a stop
+    string is held back: SGLang streams it, and takes it back at the end.
+    """
+
+    def __init__(self, who: str, sampling: SamplingParams, *, incremental: bool = False) -> None:
+        self._who = who
+        self._stops = sampling.stop
+        self._incremental = incremental
+        self._text = ""  # all of it so far
+        self._given = 0  # characters
+        self._tokens = 0
+        self._logprobs = 0
+        self._input_logprobs = False
+
+    def add(self, event: dict[str, Any]) -> Delta:
+        """Take an event; raises Fault if it says that the generation failed, or takes back what was given."""
+        meta: dict[str, Any] = event.get("meta_info") or {}
+        text, ids = str(event.get("text") or ""), event.get("output_ids") or []
+        given = self._text[: self._given]
+        self._text = self._text + text if self._incremental else text
+        finish = self._finish(meta)
+        sure = len(self._text) if finish is not None else self._sure()
+        if not self._text.startswith(given):
+            raise Fault(GenerationFailed(f"{self._who} took back text that it had streamed"))
+        new_text = self._text[self._given : sure]
+        self._given = max(self._given, sure)
+        new_ids = ids if self._incremental else ids[self._tokens :]
+        self._tokens += len(new_ids)
+        return Delta(
+            text=new_text,
+            tokens=tuple(new_ids),
+            logprobs=self._new_logprobs(meta),
+            input_logprobs=self._new_input_logprobs(meta),
+            finish=finish,
+        )
+
+    def _sure(self) -> int:
+        """Say how much of the text no stop string can still take away."""
+        text = self._text
+        held = 0
+        for stop in self._stops:
+            for length in range(min(len(stop), len(text)), held, -1):
+                if text.endswith(stop[:length]):
+                    held = length
+                    break
+        return len(text) - held
+
+    def _new_logprobs(self, meta: dict[str, Any]) -> tuple[TokenLogprob, ...]:
+        all_of_them = _logprobs(meta, "output")
+        new = all_of_them if self._incremental else all_of_them[self._logprobs :]
+        self._logprobs += len(new)
+        return new
+
+    def _new_input_logprobs(self, meta: dict[str, Any]) -> tuple[TokenLogprob, ...]:
+        if self._input_logprobs or not meta.get("input_token_logprobs"):
+            return ()
+        self._input_logprobs = True
+        return _logprobs(meta, "input")
+
+    def _finish(self, meta: dict[str, Any]) -> Finish | None:
+        reason = meta.get("finish_reason")
+        if reason is None:
+            return None
+        told: dict[str, Any] = reason if isinstance(reason, dict) else {"type": reason}
+        kind = told.get("type")
+        message = str(told.get("message") or "")
+        if kind == "abort":
+            raise Fault(_aborted(told.get("status_code"), f"{self._who}: {message or 'the generation was aborted'}"))
+        if kind == "error":
+            raise Fault(GenerationFailed(f"{self._who}: {message or 'the generation failed'}"))
+        named: FinishReason = "length" if kind == "length" else "stop"
+        return Finish(
+            reason=named,
+            matched=told.get("matched"),
+            message=message,
+            prompt_tokens=int(meta.get("prompt_tokens") or 0),
+            cached_tokens=int(meta.get("cached_tokens") or 0),
+            completion_tokens=int(meta.get("completion_tokens") or 0),
+            retractions=int(meta.get("num_retractions") or 0),
+            tail=self._text,  # which of the tokens lie wholly inside the text is not told
+        )
+
+
+def _aborted(status: Any, words: str) -> Exception:
+    if status == 400:
+        return InvalidRequest("request", words)
+    if status in (429, 503):
+        return Overloaded(words)
+    return Aborted(words)
+
+
+def _logprobs(meta: dict[str, Any], side: str) -> tuple[TokenLogprob, ...]:
+    """Read (logprob, id, text) triples; a token behind nothing has none, and is left out."""
+    triples: list[Any] = meta.get(f"{side}_token_logprobs") or []
+    tops: list[Any] = meta.get(f"{side}_top_logprobs") or []
+    found: list[TokenLogprob] = []
+    for index, triple in enumerate(triples):
+        if triple[0] is None:
+            continue
+        top = (tops[index] if index < len(tops) else None) or []
+        found.append(TokenLogprob(token=triple[1], logprob=triple[0], top=tuple((other[1], other[0]) for other in top)))
+    return tuple(found)

@@ -1,0 +1,203 @@
+"""OpenAI's API, and whatever speaks it: chat models through messages, completion models through text."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Literal, cast
+
+import msgspec
+
+from ...actors.backend import Prompt, Scores
+from ...actors.chat_template import ChatTemplate
+from ...actors.errors import GenerationFailed, InvalidRequest
+from ...actors.messages import Delta, Finish
+from ...actors.sampling import SamplingParams
+from .capabilities import Capabilities
+from .conversation import converse
+from .fault import Fault, Retries
+from .remote import Attempt, RemoteBackend
+from .scoring import ReadToken, score_read
+from .sdk import fault_of, sdk
+
+__all__ = ["OpenAI"]
+
+_SAMPLING = frozenset({
+    "max_new_tokens", "stop", "temperature", "top_p", "frequency_penalty", "presence_penalty", "logit_bias", "seed",
+})  # fmt: skip
+_CHAT = Capabilities(sampling=_SAMPLING, begun=False, stops=4, temperature=2.0)
+_COMPLETION = Capabilities(sampling=_SAMPLING, select=True, outside=True, stops=4, temperature=2.0)
+_DEFAULTS = msgspec.structs.asdict(SamplingParams())
+_COMPLETION_MODELS = ("babbage-002", "davinci-002")
+
+TokenLimit = Literal["max_tokens", "max_completion_tokens"]
+
+
+class OpenAI(RemoteBackend):
+    """Run programs on a model of OpenAI's, of Azure's, or of a server that speaks like them (`base_url=`).
+
+    is_chat_model: None tells by the name (`...-instruct` and the base models complete text).  token_limit: what the
+    field for the output's length is called; None is `max_completion_tokens` for OpenAI and Azure, and `max_tokens`,
+    which every server knows, if a base_url is given.  client_options go to the SDK's client: api_key, base_url,
+    organization, azure_endpoint, api_version, http_client and so on.  The SDK itself never retries: `retries` says.
+    chat_template writes what `text()` shows, and what a completion model reads.
+    """
+
+    def __init__(
+        self,
+        model_name: str,
+        is_chat_model: bool | None = None,
+        chat_template: ChatTemplate | None = None,
+        is_azure: bool = False,
+        *,
+        token_limit: TokenLimit | None = None,
+        timeout_s: float = 300.0,
+        retries: Retries | None = None,
+        concurrency: int = 256,
+        **client_options: Any,
+    ) -> None:
+        if is_chat_model is None:
+            is_chat_model = not (model_name.endswith("-instruct") or model_name in _COMPLETION_MODELS)
+        elsewhere = "base_url" in client_options and not is_azure
+        capabilities = _CHAT if is_chat_model else _COMPLETION
+        if elsewhere:  # whose bounds nobody knows; it will speak for itself
+            capabilities = msgspec.structs.replace(capabilities, stops=None, temperature=None)
+        super().__init__(
+            capabilities=capabilities, chat_template=chat_template or ChatTemplate(), timeout_s=timeout_s,
+            retries=retries, concurrency=concurrency,
+        )  # fmt: skip
+        self.model_name = model_name
+        self.is_chat_model = is_chat_model
+        self.is_azure = is_azure
+        self._token_limit = token_limit or ("max_tokens" if elsewhere else "max_completion_tokens")
+        self._options = {**client_options, "timeout": timeout_s, "max_retries": 0}
+        self._sdk = sdk("openai")
+        self._client: Any = self._make()  # now, so that a missing key is told here
+
+    @property
+    def who(self) -> str:
+        kind = "chat" if self.is_chat_model else "completion"
+        return f"{'Azure ' if self.is_azure else ''}OpenAI {kind} model {self.model_name}"
+
+    def _make(self) -> Any:
+        return (self._sdk.AsyncAzureOpenAI if self.is_azure else self._sdk.AsyncOpenAI)(**self._options)
+
+    async def _connect(self, stack: AsyncExitStack) -> None:
+        if self._client.is_closed():
+            self._client = self._make()
+        stack.push_async_callback(self._client.close)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def _attempt(self, prompt: Prompt, sampling: SamplingParams) -> Attempt:
+        request: dict[str, Any] = {
+            "model": self.model_name,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **_sampling(sampling),
+        }
+        if self.is_chat_model:
+            said = converse(prompt, self.chat_template, self.who)
+            if said.begun:
+                raise InvalidRequest(
+                    "messages",
+                    f"{self.who} cannot go on with an answer that the program began ({said.begun[:40]!r}): "
+                    "let gen stand alone in assistant(...)",
+                )
+            request |= {"messages": list(said.messages), self._token_limit: sampling.max_new_tokens}
+        else:
+            request |= {"prompt": prompt.text, "max_tokens": sampling.max_new_tokens}
+        return lambda: self._stream(request)
+
+    async def _stream(self, request: dict[str, Any]) -> AsyncGenerator[Delta, None]:
+        create = self._client.chat.completions.create if self.is_chat_model else self._client.completions.create
+        reason, usage, answered = None, None, False
+        try:
+            async with await create(**request) as stream:
+                answered = True
+                async for chunk in stream:
+                    usage = chunk.usage or usage
+                    for choice in chunk.choices[:1]:
+                        reason = choice.finish_reason or reason
+                        text = choice.delta.content if self.is_chat_model else choice.text
+                        if text:
+                            yield Delta(text=text)
+        except Exception as error:
+            raise self._fault(error, answered=answered) from error
+        if reason is not None:  # else the stream ended too early, which our caller sees
+            yield Delta(finish=self._finish(reason, usage))
+
+    def _finish(self, reason: str, usage: Any) -> Finish:
+        if reason == "content_filter":
+            raise Fault(GenerationFailed(f"{self.who}: the answer was stopped by the service's content filter"))
+        details = getattr(usage, "prompt_tokens_details", None)
+        return Finish(
+            reason="length" if reason == "length" else "stop",
+            message="" if reason in ("stop", "length") else reason,
+            prompt_tokens=getattr(usage, "prompt_tokens", 0) or 0,
+            cached_tokens=getattr(details, "cached_tokens", 0) or 0,
+            completion_tokens=getattr(usage, "completion_tokens", 0) or 0,
+        )
+
+    def _fault(self, error: Exception, *, answered: bool) -> Exception:
+        if isinstance(error, Fault):
+            return error
+        return fault_of(error, self._sdk, self.who, self.timeout_s, answered=answered) or error
+
+    # --- choices -----------------------------------------------------------------------------------------------------
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        """Score by echo and logprobs, which completion servers have and OpenAI's own models mostly refuse.
+
+        The service tells its tokens' texts and not their ids: those of the scores are -1.
+        """
+        if not self.is_chat_model:
+            if not continuations or any(not text for text in continuations):
+                raise InvalidRequest("choices", "at least one is needed, and none may be empty")
+            return await self._score(prompt.text, continuations)
+        return await super().score(prompt, continuations)
+
+    async def _score(self, text: str, continuations: Sequence[str]) -> Scores:
+        texts = [*([text] if text else []), *(text + continuation for continuation in continuations)]
+
+        async def ask() -> Any:
+            try:
+                return await self._client.completions.create(
+                    model=self.model_name, prompt=texts, max_tokens=0, echo=True, logprobs=1, temperature=0
+                )
+            except Exception as error:
+                raise self._fault(error, answered=False) from error
+
+        reply = await self._call(ask)
+        choices = sorted(cast("list[Any]", reply.choices), key=lambda choice: choice.index)
+        if len(choices) != len(texts) or any(not choice.logprobs or not choice.logprobs.tokens for choice in choices):
+            raise InvalidRequest(
+                "choices",
+                f"{self.who} gives no log-probabilities of its prompt to choose by; use gen and read its text",
+            )
+        read = [_read(choice.logprobs) for choice in choices]
+        alone, read = (read[0], read[1:]) if text else ([], read)
+        scores = score_read(continuations, alone, read, first=0)
+        assert scores is not None, "everything from position 0 on is there"
+        return scores
+
+
+def _sampling(sampling: SamplingParams) -> dict[str, Any]:
+    """Give what differs from the default, which is the vendors' too: some models refuse even that by name."""
+    given: dict[str, Any] = {
+        field: getattr(sampling, field)
+        for field in ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
+        if getattr(sampling, field) != _DEFAULTS[field]
+    }
+    if sampling.stop:
+        given["stop"] = list(sampling.stop)
+    if sampling.logit_bias:
+        given["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
+    return given
+
+
+def _read(logprobs: Any) -> list[ReadToken]:
+    return [
+        ReadToken(identity=text, token=-1, logprob=logprob)
+        for text, logprob in zip(logprobs.tokens, logprobs.token_logprobs, strict=True)
+    ]

@@ -1,0 +1,193 @@
+"""A server that speaks /generate: callboard's own, or SGLang's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, aclosing
+from ssl import SSLContext
+from typing import Any, cast
+
+from ...actors.backend import Prompt, Scores
+from ...actors.chat_template import ChatTemplate
+from ...actors.errors import GenerationFailed, InvalidRequest
+from ...actors.messages import Delta
+from ...actors.sampling import SamplingParams
+from .capabilities import EVERYTHING, Capabilities
+from .fault import Retries
+from .http import HttpBackend
+from .native import NativeReply, native_request
+from .remote import Attempt
+from .scoring import ReadToken, score_read
+from .templates import template_named
+
+__all__ = ["RuntimeEndpoint"]
+
+_LOG = logging.getLogger("callboard.backends")
+_RETRYABLE = frozenset({429, 502, 503, 504})
+_MARGIN = 8  # tokens before the prompt's end from which choices are first looked at
+_BATCH = 64  # choices a request
+_ABLE = Capabilities(sampling=EVERYTHING, select=True, outside=True, prefill=True, least_tokens=0)
+
+
+class RuntimeEndpoint(HttpBackend):
+    """Run programs on a callboard or an SGLang server at `base_url`.
+
+    verify: a PEM file of certificates to trust, or an SSLContext.  The chat template is `chat_template`, or the one
+    called `chat_template_name`, or what the server tells of its own; a server that tells none gets roles written
+    plainly.  Entering it asks the server for its model: GenerationFailed if it cannot be reached.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        verify: str | SSLContext | None = None,
+        chat_template_name: str | None = None,
+        *,
+        chat_template: ChatTemplate | None = None,
+        timeout_s: float = 300.0,
+        retries: Retries | None = None,
+        concurrency: int = 512,
+    ) -> None:
+        if chat_template is None and chat_template_name is not None:
+            chat_template = template_named(chat_template_name)
+        super().__init__(
+            base_url,
+            headers={} if api_key is None else {"authorization": f"Bearer {api_key}"},
+            retryable=_RETRYABLE,
+            certificates=verify,
+            capabilities=_ABLE,
+            chat_template=chat_template or ChatTemplate(),
+            timeout_s=timeout_s,
+            retries=retries,
+            concurrency=concurrency,
+        )
+        self._template_given = chat_template is not None
+        self._incremental = False
+        self.model_info: dict[str, Any] = {}
+
+    @property
+    def who(self) -> str:
+        return f"the server at {self.base_url}"
+
+    async def _connect(self, stack: AsyncExitStack) -> None:
+        await super()._connect(stack)
+        self.model_info = await self._either("/model_info", "/get_model_info")
+        if not self._template_given:
+            self.chat_template = self._told_template()
+        try:
+            server = await self._either("/server_info", "/get_server_info")
+        except (GenerationFailed, InvalidRequest):  # not every key may ask for it; what it tells is a nicety
+            server = {}
+        self._incremental = bool(server.get("incremental_streaming_output") or server.get("stream_output"))
+
+    async def _either(self, path: str, older: str) -> dict[str, Any]:
+        """Ask one route, or the one an older server has in its place."""
+        try:
+            return await self._call(lambda: self._json("GET", path))
+        except InvalidRequest:
+            return await self._call(lambda: self._json("GET", older))
+
+    def _told_template(self) -> ChatTemplate:
+        source = self.model_info.get("chat_template")
+        if isinstance(source, str) and source:
+            special = self.model_info.get("special_tokens")
+            return ChatTemplate(source, cast("Mapping[str, str]", special) if isinstance(special, dict) else None)
+        _LOG.warning("%s tells no chat template: roles are written plainly; give chat_template_name", self.who)
+        return ChatTemplate()
+
+    # --- as a backend ------------------------------------------------------------------------------------------------
+
+    def _attempt(self, prompt: Prompt, sampling: SamplingParams) -> Attempt:
+        body = {**native_request(prompt.text, sampling), "stream": True}
+
+        async def attempt() -> AsyncGenerator[Delta, None]:
+            reply = NativeReply(self.who, sampling, incremental=self._incremental)
+            async with aclosing(self._events("/generate", body)) as news:
+                async for event in news:
+                    delta = reply.add(event)
+                    if delta != _NOTHING:
+                        yield delta
+
+        return attempt
+
+    async def prefill(self, prompt: Prompt) -> None:
+        if prompt.text:
+            await self._prompt_tokens(prompt.text)
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+        """Score by three numbers of requests at most: one that fills the cache, and one a batch of continuations.
+
+        Log-probabilities are asked for from a few tokens before the prompt's end; if the continuations already differ
+        there, once more from its beginning.
+        """
+        if not continuations or any(not text for text in continuations):
+            raise InvalidRequest("choices", "at least one is needed, and none may be empty")
+        length = await self._prompt_tokens(prompt.text) if prompt.text else 0
+        for start in (max(length - _MARGIN, 0), 0):
+            texts = [*([prompt.text] if prompt.text else []), *(prompt.text + text for text in continuations)]
+            replies: list[dict[str, Any]] = []
+            for place in range(0, len(texts), _BATCH):
+                replies += await self._read(texts[place : place + _BATCH], start)
+            first, read = _aligned(replies)
+            alone, read = (read[0], read[1:]) if prompt.text else ([], read)
+            scores = score_read(continuations, alone, read, first=first)
+            if scores is not None:
+                return scores
+        raise GenerationFailed(f"{self.who} gives no log-probabilities for the choices")
+
+    async def _prompt_tokens(self, text: str) -> int:
+        """Let the server read a text, so that it is cached; give its length in tokens."""
+        body = native_request(text, SamplingParams(max_new_tokens=0, temperature=0.0))
+        reply = await self._call(lambda: self._json("POST", "/generate", body))
+        return int(_meta(reply, self.who).get("prompt_tokens") or 0)
+
+    async def _read(self, texts: list[str], start: int) -> list[dict[str, Any]]:
+        """Give the meta_info of each text, with log-probabilities from position `start` on."""
+        body = native_request(
+            texts, SamplingParams(max_new_tokens=0, temperature=0.0, return_logprob=True, logprob_start=start)
+        )
+        replies = await self._call(lambda: self._json("POST", "/generate", body))
+        if not isinstance(replies, list) or len(cast("list[Any]", replies)) != len(texts):
+            raise GenerationFailed(f"{self.who} answered a batch of {len(texts)} with something else")
+        return [_meta(reply, self.who) for reply in cast("list[Any]", replies)]
+
+    # --- about the server --------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Empty the server's prefix cache of what no request holds."""
+
+        async def ask() -> None:
+            async with self._response("POST", "/flush_cache", None) as response:
+                await response.aread()
+
+        await self._call(ask)
+
+    async def statistics(self) -> dict[str, Any]:
+        """Give what the server tells of itself (/server_info)."""
+        return await self._either("/server_info", "/get_server_info")
+
+
+_NOTHING = Delta()
+
+
+def _meta(reply: Any, who: str) -> dict[str, Any]:
+    meta = cast("dict[str, Any]", reply).get("meta_info") if isinstance(reply, dict) else None
+    if not isinstance(meta, dict):
+        raise GenerationFailed(f"{who} answered without meta_info")
+    return cast("dict[str, Any]", meta)
+
+
+def _aligned(replies: list[dict[str, Any]]) -> tuple[int, list[list[ReadToken]]]:
+    """Give the first position that all replies tell a token of, and their tokens from there on.
+
+    Servers differ in whether the token at the asked position is told, so positions are counted from the end.
+    """
+    read: list[tuple[int, list[ReadToken]]] = []
+    for meta in replies:
+        triples: list[Any] = meta.get("input_token_logprobs") or []
+        tokens = [ReadToken(identity=triple[1], token=triple[1], logprob=triple[0]) for triple in triples]
+        read.append((int(meta["prompt_tokens"]) - len(tokens), tokens))
+    first = max(start for start, _ in read)
+    return first, [tokens[first - start :] for start, tokens in read]

@@ -1,0 +1,72 @@
+"""What the vendors' SDKs have in common: how they are found, and how their errors read."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+from ...actors.errors import GenerationFailed
+from .fault import Fault, cut, refused, said, silent, unreachable
+
+__all__ = ["RETRYABLE", "fault_of", "sdk"]
+
+RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 529})
+"""The statuses after which the vendors' own clients try again."""
+
+_STATUS_OF_KIND = {  # an error event in a stream has a type and no status of its own
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "overloaded_error": 529,
+    "timeout_error": 504,
+}
+
+
+def sdk(name: str) -> ModuleType:
+    """Import a vendor's SDK; ImportError says how to get it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"the {name} package is needed: pip install 'callboard[remote]'") from error
+
+
+def fault_of(error: Exception, module: ModuleType, who: str, timeout_s: float, *, answered: bool) -> Fault | None:
+    """Say what an SDK's exception means; None if it is none of the SDK's, but somebody's bug.
+
+    answered: whether the response had begun.
+    """
+    if isinstance(error, module.APITimeoutError) or _named(error, "TimeoutException"):
+        return silent(who, timeout_s)
+    if isinstance(error, module.APIConnectionError) or _named(error, "RequestError"):
+        cause = error.__cause__ or error
+        return cut(who, cause) if answered else unreachable(who, cause)
+    if isinstance(error, module.APIError):
+        return _refused(error, who)
+    if isinstance(error, ValueError):  # an event that is no JSON
+        return Fault(GenerationFailed(f"{who} sent what cannot be read: {error}"))
+    return None
+
+
+def _refused(error: Any, who: str) -> Fault:
+    words = said(error.body if error.body is not None else error.message)
+    response = getattr(error, "response", None)
+    status = getattr(error, "status_code", None) or 0
+    if status < 400:  # the stream had begun well
+        status = _STATUS_OF_KIND.get(words.kind or "") or _STATUS_OF_KIND.get(words.code or "") or 500
+    return refused(
+        status, words.message, who=who, retryable=RETRYABLE, field=words.field, code=words.code,
+        headers={} if response is None else response.headers,
+    )  # fmt: skip
+
+
+def _named(error: Exception, name: str) -> bool:
+    """Whether this is an exception of httpx's, of whichever generation an SDK stands on."""
+    return any(
+        kind.__name__ == name and kind.__module__.partition(".")[0] in ("httpx", "httpx2")
+        for kind in type(error).__mro__
+    )
