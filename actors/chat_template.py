@@ -34,7 +34,8 @@ class ChatTemplate:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.Undefined)
         environment.globals["raise_exception"] = _refuse
         environment.filters["tojson"] = _to_json
-        self._special = dict(special or {})
+        self.source = source
+        self.special = dict(special or {})
         self._template = environment.from_string(source)
         self._roles: dict[tuple[str, bool, str], tuple[str, str]] = {}
 
@@ -58,7 +59,7 @@ class ChatTemplate:
             return self._template.render(
                 messages=[dict(message) for message in messages],
                 add_generation_prompt=add_generation_prompt,
-                **self._special,
+                **self.special,
             )
         except jinja2.TemplateError as error:
             raise InvalidRequest("messages", f"the model's chat template refused them: {error}") from error

@@ -273,8 +273,14 @@ class Engine(Backend):
         return {"live": True, "ready": not reason, "reason": reason}
 
     def model_info(self) -> dict[str, Any]:
-        """Tell what is served, on what, with how much room."""
-        return {"model_path": str(self.folder), "served_model_name": self.name, **msgspec.structs.asdict(self.limits)}
+        """Tell what is served, on what, with how much room; and its chat template, so that clients write as it does."""
+        return {
+            "model_path": str(self.folder),
+            "served_model_name": self.name,
+            "chat_template": self.chat_template.source,
+            "special_tokens": self.chat_template.special,
+            **msgspec.structs.asdict(self.limits),
+        }
 
 
 def _common(*arrays: bytes) -> int:
