@@ -47,7 +47,7 @@ def _step(stream: Stream, item: Any, named: dict[str, Variable]) -> Any:
         stream.role = None
         return item
     if kind is Gen:
-        return Generate(_declare(item.name, named), stream.defaults.resolve(item.options, stream.backend))
+        return Generate(_declare(item.name, named), stream.defaults.resolve(item.options, stream.backend), item.parse)
     if kind is Select:
         return Choose(_declare(item.name, named), item.choices)
     if kind is ScopeBegin:

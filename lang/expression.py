@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -36,10 +37,14 @@ class Expression(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gen(Expression, frozen=True, gc=False):
-    """Generate text. options: what the call to `gen` asked for, as fields of SamplingParams and values."""
+    """Generate text. options: what the call to `gen` asked for, as fields of SamplingParams and values.
+
+    parse: from the text to the value it stands for, if its constraint tells.
+    """
 
     name: str | None
     options: tuple[tuple[str, Any], ...]
+    parse: Callable[[str], Any] | None = None
 
 
 class Select(Expression, frozen=True, gc=False):

@@ -9,6 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 from ..actors.errors import InvalidRequest
 from ..actors.sampling import SamplingLimits
 from .choices import token_length_normalized
+from .constraints import settle_constraints
 from .expression import Gen, Select
 from .sampling_arguments import gen_options
 
@@ -61,8 +62,9 @@ def gen(
     choices: Iterable[str] | None = None,
     choices_method: Callable[..., Any] | str | None = None,
     regex: str | None = None,
-    json_schema: str | Mapping[str, Any] | None = None,
+    json_schema: str | Mapping[str, Any] | type | None = None,
     *,
+    ebnf: str | None = None,
     seed: int | None = None,
     repetition_penalty: float | None = None,
     logit_bias: Mapping[int, float] | None = None,
@@ -72,15 +74,16 @@ def gen(
     With `choices` it chooses instead, as `select` does.  Raises InvalidRequest, naming the argument.
     """  # the body must define nothing before it takes its locals
     if choices is not None:
-        if regex is not None:
-            raise InvalidRequest("regex", "a choice among texts takes no regex; give one of the two")
+        if (bound := _first_of(regex=regex, json_schema=json_schema, ebnf=ebnf, dtype=dtype)) is not None:
+            raise InvalidRequest(bound, f"a choice among texts takes no {bound}; give one of the two")
         return select(name, choices, temperature or 0.0, choices_method)
     if choices_method is not None:
         raise InvalidRequest("choices_method", "it says how to choose among `choices`, and there are none")
     del choices, choices_method
     arguments = locals()
     name = _name(arguments.pop("name"))
-    return Gen(name, gen_options([item for item in arguments.items() if item[1] is not None]))
+    parse = settle_constraints(arguments)
+    return Gen(name, gen_options([item for item in arguments.items() if item[1] is not None]), parse)
 
 
 def select(
@@ -102,6 +105,10 @@ def select(
     if choices_method not in (None, token_length_normalized, token_length_normalized.__name__):
         raise InvalidRequest("choices_method", f"{choices_method!r:.80} is unknown; there is token_length_normalized")
     return Select(_name(name), texts)
+
+
+def _first_of(**arguments: Any) -> str | None:
+    return next((name for name, value in arguments.items() if value is not None), None)
 
 
 def _name(name: Any) -> str | None:

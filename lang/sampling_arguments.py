@@ -11,7 +11,8 @@ import msgspec
 
 from ..actors.backend import Backend
 from ..actors.errors import InvalidRequest
-from ..actors.sampling import SamplingParams
+from ..actors.sampling import CONSTRAINTS, SamplingParams
+from .constraints import dtype_fields
 
 __all__ = ["RUN_ARGUMENTS", "Defaults", "Options", "gen_options"]
 
@@ -23,12 +24,10 @@ _USER_NAMES = {field: name for name, field in _FIELDS.items()}
 _LATER: dict[str, tuple[Any, ...]] = {
     "n": (None, 1),
     "stop_regex": (None, (), []),
-    "dtype": (None, str, "str"),
-    "json_schema": (None,),
     "return_text_in_logprobs": (None, False),
 }
 
-RUN_ARGUMENTS = frozenset(SamplingParams.__struct_fields__) - {"regex", "logprob_start", "skip_special_tokens"} | {
+RUN_ARGUMENTS = frozenset(SamplingParams.__struct_fields__) - {*CONSTRAINTS, "logprob_start", "skip_special_tokens"} | {
     "logprob_start_len",
     "n",
     "stop_regex",
@@ -38,7 +37,7 @@ RUN_ARGUMENTS = frozenset(SamplingParams.__struct_fields__) - {"regex", "logprob
 
 
 Options = tuple[tuple[str, Any], ...]
-"""Fields of SamplingParams with their values; hashable, logit_bias as pairs."""
+"""Fields of SamplingParams with their values; hashable, logit_bias as pairs.  dtype stands for a regex and stops."""
 
 
 def gen_options(arguments: Iterable[tuple[str, Any]]) -> Options:
@@ -93,6 +92,9 @@ def _apply(sampling: SamplingParams, options: Options) -> SamplingParams:
     values = dict(options)
     if "logit_bias" in values:
         values["logit_bias"] = dict(values["logit_bias"])
+    if "dtype" in values:
+        values["regex"], stops = dtype_fields(values.pop("dtype"))
+        values["stop"] = (*values.get("stop", sampling.stop), *stops)
     return msgspec.structs.replace(sampling, **values)
 
 

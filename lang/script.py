@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,10 +16,11 @@ __all__ = ["Append", "Branches", "Choose", "End", "Generate", "ScopeClose", "Sco
 
 
 class Generate(msgspec.Struct, frozen=True, gc=False):
-    """Generate into a variable; the parameters are whole and verified."""
+    """Generate into a variable; the parameters are whole and verified.  parse: as Gen's."""
 
     variable: Variable
     sampling: SamplingParams
+    parse: Callable[[str], Any] | None = None
 
 
 class Choose(msgspec.Struct, frozen=True, gc=False):

@@ -43,12 +43,16 @@ class Stream(StreamState, Actor[ToStream]):
 
     async def finish(self) -> None:
         """Say that nothing more comes, and wait until all is executed and every branch has ended."""
+        self.submit_end()
+        while not (self.gone or (self.over and self.address is None)):
+            await self.bell.wait()
+
+    def submit_end(self) -> None:
+        """Say that nothing more comes."""
         if not self.ended:
             self.ended = True
             if self.address is not None:
                 self.address.post(End())
-        while not (self.gone or (self.over and self.address is None)):
-            await self.bell.wait()
 
     async def cancel(self, error: BaseException) -> None:
         """End now, for `error`, and wait until nothing of it is left, branches included."""
@@ -57,13 +61,17 @@ class Stream(StreamState, Actor[ToStream]):
 
     def cancel_nowait(self, error: BaseException) -> None:
         """End now; generations under way are aborted, and branches end too."""
-        if self.over:
-            return
-        self.fail(error)
-        if self.address is not None:
+        if not self.over:
+            self.break_off(error)
+            if self.address is not None:
+                self.address.stop_nowait()  # and if a backend swallows that, after its supervisor's grace
+
+    def break_off(self, error: BaseException) -> None:
+        """Be over for `error`, unless it is over already, and cancel the step at hand."""
+        if not self.over:
+            self.fail(error)
             if self._task is not None:
                 self._task.cancel()
-            self.address.stop_nowait()  # and if a backend swallows that, after its supervisor's grace
 
     def request_cancel(self) -> None:
         """End now, from whatever thread, for somebody who has no more use for it."""
@@ -162,7 +170,7 @@ class Stream(StreamState, Actor[ToStream]):
         transcript, variable = self.transcript, step.variable
         await self._settle_tail()
         tokenized = not transcript.tail
-        variable.origin = generation = Generation()
+        variable.origin = generation = Generation(step.parse)
         variable.start = start = transcript.length
         self.text_bell.ring()
         self.bell.ring()

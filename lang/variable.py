@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from ..actors.backend import Scores
 from ..actors.messages import Delta, Finish, TokenLogprob
@@ -35,11 +38,13 @@ class Variable:
 
 
 class Generation:
-    """Gather what the deltas of one generation tell, but for the text."""
+    """Gather what the deltas of one generation tell; the text only if `parse` is to read it."""
 
-    __slots__ = ("finish", "input_logprobs", "logprobs", "tokens")
+    __slots__ = ("finish", "input_logprobs", "logprobs", "parse", "text", "tokens")
 
-    def __init__(self) -> None:
+    def __init__(self, parse: Callable[[str], Any] | None = None) -> None:
+        self.parse = parse
+        self.text = ""
         self.tokens: array[int] | None = None
         self.logprobs: tuple[TokenLogprob, ...] = ()
         self.input_logprobs: tuple[TokenLogprob, ...] = ()
@@ -51,6 +56,8 @@ class Generation:
                 self.tokens = array("i", delta.tokens)
             else:
                 self.tokens.extend(delta.tokens)
+        if self.parse is not None:
+            self.text += delta.text
         if delta.logprobs:
             self.logprobs += delta.logprobs
         if delta.input_logprobs:
@@ -76,7 +83,17 @@ class Generation:
         if self.input_logprobs:
             meta["input_token_logprobs"] = _triples(self.input_logprobs)
             meta["input_top_logprobs"] = [item.top for item in self.input_logprobs]
+        if finish is not None and self.parse is not None:
+            self._add_parsed(meta, self.parse)
         return meta
+
+    def _add_parsed(self, meta: dict[str, Any], parse: Callable[[str], Any]) -> None:
+        """Tell the value the text stands for; None, with the reason, if a limit or a stop string has cut it."""
+        meta["parsed"] = None
+        try:
+            meta["parsed"] = parse(self.text)
+        except (ValueError, KeyError, msgspec.MsgspecError) as error:
+            meta["parse_error"] = str(error)
 
 
 class Choice:

@@ -66,7 +66,7 @@ async def test_the_users_lists_are_neither_changed_nor_kept(scripted: Any) -> No
         ("stop_token_ids", [True]), ("stop_token_ids", 5), ("logit_bias", {1: 1000}), ("logit_bias", [1]),
         ("top_logprobs_num", 1000), ("top_logprobs_num", -1), ("logprob_start_len", -2), ("regex", ""), ("regex", 5),
         ("ignore_eos", 1), ("return_logprob", "yes"), ("seed", "x"), ("name", 5), ("name", ""),
-        ("n", 2), ("json_schema", "{}"), ("json_schema", {}), ("dtype", int), ("stop_regex", "a+"),
+        ("n", 2), ("json_schema", "{"), ("ebnf", ""), ("dtype", complex), ("stop_regex", "a+"),
         ("return_text_in_logprobs", True), ("choices_method", "x"),
     ],
 )  # fmt: skip
