@@ -9,6 +9,7 @@ import msgspec
 
 from ..errors import InvalidRequest
 from ..messages import Delta, Finish, TokenLogprob
+from .chunks import Chunks
 from .exchange import Exchange
 from .fields import Rules, convert, parse
 from .generation import News, Work, complete, stream
@@ -93,7 +94,7 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
     reply = _Reply(room, exchange, request)
     works = [Work(prompt, one, reply.id) for one in spread(sampling, request.n)]
     if request.stream:
-        await stream(room.service, works, reply.news)
+        await stream(room.service, works, reply.news, room.pace)
         await reply.end()
         return
     done = await complete(room.service, works)
@@ -114,6 +115,22 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
     )
 
 
+class _Part(msgspec.Struct, omit_defaults=True):
+    """What a chunk adds to its message."""
+
+    role: str | None = None
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    """One choice's news as its client reads it."""
+
+    index: int
+    delta: _Part
+    logprobs: dict[str, Any] | None
+    finish_reason: str | None
+
+
 class _Reply:
     """One chat completion on its way out as events."""
 
@@ -121,9 +138,12 @@ class _Reply:
         self.id = request.rid or f"chatcmpl-{room.new_id()}"
         self._room = room
         self._exchange = exchange
+        self._choices = request.n
         self._logprobs = request.logprobs
         self._usage = request.stream_options is not None and request.stream_options.include_usage
         self._created = int(time.time())
+        self._chunks = Chunks(self.head("chat.completion.chunk"), usage=self._usage)
+        self._last = b""  # the event that ends the last choice: it goes out with what follows it
         self._begun: set[int] = set()
         self._finishes: dict[int, Finish] = {}
 
@@ -131,36 +151,30 @@ class _Reply:
         return {"id": self.id, "object": kind, "created": self._created, "model": self._room.service.name}
 
     async def news(self, news: News) -> None:
-        events = [await self._event(index, delta) for index, delta in news]
-        if data := b"".join(events):
+        data = b"".join([await self._event(index, delta) for index, delta in news])
+        if len(self._finishes) == self._choices:
+            self._last = data
+        elif data:
             await self._exchange.write(data)
 
     async def _event(self, index: int, delta: Delta) -> bytes:
-        part: dict[str, Any] = {}
+        part = _Part()
         if index not in self._begun:
             self._begun.add(index)
-            part = {"role": "assistant", "content": ""}
+            part = _Part("assistant", "")
         elif not delta.text and not delta.logprobs and delta.finish is None:
             return b""
         if delta.text:
-            part["content"] = delta.text
+            part.content = delta.text
         if delta.finish is not None:
             self._finishes[index] = delta.finish
         logprobs = await _logprobs(self._room.token_text, delta.logprobs) if self._logprobs else None
         reason = None if delta.finish is None else delta.finish.reason
-        choice = {"index": index, "delta": part, "logprobs": logprobs, "finish_reason": reason}
-        return self._encode([choice], None)
-
-    def _encode(self, choices: list[dict[str, Any]], counts: dict[str, Any] | None) -> bytes:
-        chunk = {**self.head("chat.completion.chunk"), "choices": choices}
-        if self._usage:
-            chunk["usage"] = counts
-        return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+        return self._chunks.choice(_Choice(index, part, logprobs, reason))
 
     async def end(self) -> None:
-        last = self._encode([], usage([list(self._finishes.values())])) if self._usage else b""
-        await self._exchange.write(last + b"data: [DONE]\n\n")
-        await self._exchange.end()
+        counts = self._chunks.usage(usage([list(self._finishes.values())])) if self._usage else b""
+        await self._exchange.end(self._last + counts + b"data: [DONE]\n\n")
 
 
 def _max_tokens(request: ChatRequest, context_length: int) -> tuple[str, int]:

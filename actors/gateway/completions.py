@@ -10,6 +10,7 @@ import msgspec
 
 from ..errors import InvalidRequest
 from ..messages import Delta, Finish, TokenLogprob
+from .chunks import Chunks
 from .exchange import Exchange
 from .fields import Rules, listed, parse
 from .generation import News, Work, complete, stream
@@ -51,7 +52,7 @@ async def completions(room: Room, exchange: Exchange, body: bytes) -> None:
         room.service, request, max_tokens=request.max_tokens, max_name="max_tokens", logprobs=request.logprobs,
         logprobs_name="logprobs", echo=request.echo,
     )  # fmt: skip
-    reply = _Reply(room, exchange, request)
+    reply = _Reply(room, exchange, request, len(prompts) * request.n)
     tokens = [await room.service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
     if request.echo:
         reply.prompt_tokens = [memoryview(one).cast("i").tolist() for one in tokens]
@@ -61,7 +62,7 @@ async def completions(room: Room, exchange: Exchange, body: bytes) -> None:
         ]
     works = [Work(prompt, one, reply.id) for prompt in tokens for one in spread(sampling, request.n)]
     if request.stream:
-        await stream(room.service, works, reply.news)
+        await stream(room.service, works, reply.news, room.pace)
         await reply.end()
         return
     done = await complete(room.service, works)
@@ -73,19 +74,32 @@ async def completions(room: Room, exchange: Exchange, body: bytes) -> None:
     await exchange.reply_json({**reply.head(), "choices": choices, "usage": usage(counts)})
 
 
+class _Choice(msgspec.Struct):
+    """One choice as its client reads it."""
+
+    index: int
+    text: str
+    logprobs: dict[str, list[Any]] | None
+    finish_reason: str | None
+
+
 class _Reply:
     """One completion on its way out, whole or as events."""
 
-    def __init__(self, room: Room, exchange: Exchange, request: CompletionRequest) -> None:
+    def __init__(self, room: Room, exchange: Exchange, request: CompletionRequest, choices: int) -> None:
         self.id = request.rid or f"cmpl-{room.new_id()}"
         self.prompts: list[str] = []  # their texts, and their tokens: if they are to be echoed
         self.prompt_tokens: list[list[int]] = []
         self._room = room
         self._exchange = exchange
         self._request = request
+        self._choices = choices
         self._usage = request.stream_options is not None and request.stream_options.include_usage
         self._created = int(time.time())
+        self._chunks = Chunks(self.head(), usage=self._usage)
+        self._last = b""  # the event that ends the last choice: it goes out with what follows it
         self._offsets: dict[int, int] = {}  # characters already given of each choice, for text_offset
+        self._begun: set[int] = set()
         self._finishes: dict[int, Finish] = {}
 
     def head(self) -> dict[str, Any]:
@@ -101,51 +115,43 @@ class _Reply:
         finish: Finish | None,
         *,
         first: bool,
-    ) -> dict[str, Any]:
-        given = _Logprobs(self._room, self._offsets.get(index, 0), self._request.logprobs or 0)
+    ) -> _Choice:
         if self._request.echo and first:
             text = self.prompts[index // self._request.n] + text
-            if self._request.logprobs is not None:
-                await given.prompt(self.prompt_tokens[index // self._request.n], input_logprobs)
+        choice = _Choice(index, text, None, None if finish is None else finish.reason)
         if self._request.logprobs is not None:
+            given = _Logprobs(self._room, self._offsets.get(index, 0), self._request.logprobs)
+            if self._request.echo and first:
+                await given.prompt(self.prompt_tokens[index // self._request.n], input_logprobs)
             await given.output(logprobs)
-        self._offsets[index] = given.offset
-        return {
-            "index": index,
-            "text": text,
-            "logprobs": None if self._request.logprobs is None else given.form,
-            "finish_reason": None if finish is None else finish.reason,
-        }
+            self._offsets[index] = given.offset
+            choice.logprobs = given.form
+        return choice
 
     async def news(self, news: News) -> None:
-        events = [await self._event(index, delta) for index, delta in news]
-        if data := b"".join(events):
+        data = b"".join([await self._event(index, delta) for index, delta in news])
+        if len(self._finishes) == self._choices:
+            self._last = data
+        elif data:
             await self._exchange.write(data)
 
     async def _event(self, index: int, delta: Delta) -> bytes:
-        first = index not in self._offsets
+        first = index not in self._begun
         if not delta.text and not delta.logprobs and delta.finish is None and not (first and self._request.echo):
             return b""
+        self._begun.add(index)
         if delta.finish is not None:
             self._finishes[index] = delta.finish
-        return self._encode(
-            [await self.choice(index, delta.text, delta.logprobs, delta.input_logprobs, delta.finish, first=first)],
-            None,
+        return self._chunks.choice(
+            await self.choice(index, delta.text, delta.logprobs, delta.input_logprobs, delta.finish, first=first)
         )
-
-    def _encode(self, choices: list[dict[str, Any]], counts: dict[str, Any] | None) -> bytes:
-        chunk = {**self.head(), "choices": choices}
-        if self._usage:
-            chunk["usage"] = counts
-        return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
 
     async def end(self) -> None:
         count = self._request.n
         finishes = [self._finishes[index] for index in sorted(self._finishes)]
         groups = [finishes[start : start + count] for start in range(0, len(finishes), count)]
-        last = self._encode([], usage(groups)) if self._usage else b""
-        await self._exchange.write(last + b"data: [DONE]\n\n")
-        await self._exchange.end()
+        counts = self._chunks.usage(usage(groups)) if self._usage else b""
+        await self._exchange.end(self._last + counts + b"data: [DONE]\n\n")
 
 
 class _Logprobs:

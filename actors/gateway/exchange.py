@@ -105,19 +105,22 @@ class Exchange:
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with an error; in a stream that has begun, as its last event, with no [DONE] behind it."""
         if self.started:
-            await self.write(b"data: " + refusal.body() + b"\n\n")
-            await self.end()
+            await self.end(b"data: " + refusal.body() + b"\n\n")
         else:
             await self.reply(refusal.status, refusal.body(), _JSON, *refusal.headers)
 
     async def write(self, events: bytes) -> None:
         """Send server-sent events, one or several, in one write; the first call sends the headers."""
+        await self._begin()
+        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def _begin(self) -> None:
         if not self.started:
             self.status = 200
             self.first_event_at = time.monotonic()
             await self._send({"type": "http.response.start", "status": 200, "headers": list(_EVENTS)})
-        await self._send({"type": "http.response.body", "body": events, "more_body": True})
 
-    async def end(self) -> None:
-        """Close the stream."""
-        await self._send({"type": "http.response.body", "body": b""})
+    async def end(self, events: bytes) -> None:
+        """Send the last events and close the stream."""
+        await self._begin()
+        await self._send({"type": "http.response.body", "body": events})

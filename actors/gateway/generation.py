@@ -10,6 +10,7 @@ import msgspec
 
 from ..messages import Delta
 from ..sampling import SamplingParams
+from .pace import Pace
 from .service import Completed, Service
 
 __all__ = ["News", "Work", "complete", "merged", "stream"]
@@ -41,14 +42,29 @@ async def complete(service: Service, works: Sequence[Work]) -> list[Completed]:
     return [result for result in results if result is not None]
 
 
-async def stream(service: Service, works: Sequence[Work], tell: Callable[[News], Awaitable[None]]) -> None:
-    """Run all and tell what is new as it comes.  While `tell` is busy, news waits merged: one delta a generation."""
-    if len(works) == 1:
-        work = works[0]
-        async with aclosing(service.generate(work.prompt, work.sampling, tag=work.tag)) as deltas:
-            async for delta in deltas:
-                await tell(((0, delta),))
-        return
+async def stream(service: Service, works: Sequence[Work], tell: Callable[[News], Awaitable[None]], pace: Pace) -> None:
+    """Run all and tell what is new: the first news at once, the rest by the beat of `pace`.
+
+    While `tell` is busy or the stream rests, news waits merged: one delta a generation.
+    """
+    with pace.stream():
+        if len(works) == 1:
+            await _stream_one(service, works[0], tell, pace)
+        else:
+            await _stream_many(service, works, tell, pace)
+
+
+async def _stream_one(service: Service, work: Work, tell: Callable[[News], Awaitable[None]], pace: Pace) -> None:
+    async with aclosing(service.generate(work.prompt, work.sampling, tag=work.tag)) as deltas:
+        async for delta in deltas:  # what comes while nobody asks merges in the engine's reader
+            await tell(((0, delta),))
+            if delta.finish is None:
+                await pace.rest()
+
+
+async def _stream_many(
+    service: Service, works: Sequence[Work], tell: Callable[[News], Awaitable[None]], pace: Pace
+) -> None:
     pending: dict[int, Delta] = {}
     ended = 0
     wake = anyio.Event()
@@ -71,6 +87,8 @@ async def stream(service: Service, works: Sequence[Work], tell: Callable[[News],
                 news = tuple(pending.items())
                 pending.clear()
                 await tell(news)
+                if ended < len(works):
+                    await pace.rest()
             else:
                 wake = anyio.Event()
                 await wake.wait()

@@ -140,11 +140,14 @@ async def _stream(room: Room, exchange: Exchange, works: list[Work], outputs: li
             if many:
                 reply["index"] = index
             events.append(b"data: " + msgspec.json.encode(reply) + b"\n\n")
-        await exchange.write(b"".join(events))
+        if all(output.ended for output in outputs):
+            last.extend(events)  # they go out with what follows them
+        else:
+            await exchange.write(b"".join(events))
 
-    await stream(room.service, works, tell)
-    await exchange.write(b"data: [DONE]\n\n")
-    await exchange.end()
+    last: list[bytes] = []
+    await stream(room.service, works, tell, room.pace)
+    await exchange.end(b"".join((*last, b"data: [DONE]\n\n")))
 
 
 class _Output:
@@ -168,6 +171,10 @@ class _Output:
         self._logprobs.extend(delta.logprobs)
         self._input_logprobs.extend(delta.input_logprobs)
         self._finish = delta.finish
+
+    @property
+    def ended(self) -> bool:
+        return self._finish is not None
 
     async def reply(self) -> dict[str, Any]:
         finish = self._finish

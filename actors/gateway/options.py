@@ -30,6 +30,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: float = 30.0
     backlog: int = 2048
     grace_s: float = 5.0  # what in-flight requests get when the gateway stops
+    stream_interval_ms: float | None = None  # between two events of a stream; None: by how many are live (pace.py)
 
     def verify(self) -> None:
         """Raise ValueError naming the first setting that cannot be served with."""
@@ -48,8 +49,13 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{field}: {getattr(self, field)} is not above 0")
         if self.grace_s < 0:
             raise ValueError(f"grace_s: {self.grace_s} is below 0")
+        if self.stream_interval_ms is not None and not 0 <= self.stream_interval_ms <= _LONGEST_INTERVAL_MS:
+            raise ValueError(
+                f"stream_interval_ms: {self.stream_interval_ms:g} is outside 0 to {_LONGEST_INTERVAL_MS:g}"
+            )
 
 
+_LONGEST_INTERVAL_MS = 1000.0
 _POSITIVE = (
     "body_bytes", "body_timeout_s", "header_bytes", "live_requests", "choices", "sequences", "streams_per_connection",
     "keep_alive_s", "backlog",

@@ -9,6 +9,7 @@ import anyio
 
 from .metrics import Metrics
 from .options import GatewayOptions
+from .pace import Pace
 from .service import Service
 from .token_text import TokenText
 
@@ -23,6 +24,7 @@ class Room:
         self.options = options
         self.token_text = TokenText(service)
         self.metrics = Metrics()
+        self.pace = Pace(options.stream_interval_ms)
         self.began = int(time.time())
         self.stopping = False
         self.live: set[anyio.CancelScope] = set()
