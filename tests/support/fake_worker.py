@@ -12,9 +12,18 @@ from typing import Any
 import numpy as np
 
 from callboard.actors.core import Actor
-from callboard.actors.messages import Begin, InputLogprobs, Reset, RowFailure, Step, StepDone, WorkerStatistics
+from callboard.actors.messages import (
+    Begin,
+    InputLogprobs,
+    NextLogprobs,
+    Reset,
+    RowFailure,
+    Step,
+    StepDone,
+    WorkerStatistics,
+)
 
-__all__ = ["FakeModel", "FakeWorker", "KvError", "expected", "expected_input_logprobs"]
+__all__ = ["FakeModel", "FakeWorker", "KvError", "expected", "expected_input_logprobs", "expected_next_logprobs"]
 
 _MASK = (1 << 64) - 1
 
@@ -66,6 +75,18 @@ def expected_input_logprobs(prompt: list[int], start: int) -> list[tuple[int, fl
     return found
 
 
+def expected_next_logprobs(prompt: list[int], *, vocabulary: int = 61) -> bytes:
+    """Tell the row of log-probabilities behind a prompt, float32 [vocabulary]."""
+    total = 0
+    for position, token in enumerate(prompt):
+        total = (total + _mix(total, token, position)) & _MASK
+    return _next_logprobs(total, vocabulary)
+
+
+def _next_logprobs(total: int, vocabulary: int) -> bytes:
+    return np.array([_logprob(total, token) for token in range(vocabulary)], np.float32).tobytes()
+
+
 class _Row:
     def __init__(self, begin: Begin) -> None:
         self.begin = begin
@@ -104,8 +125,11 @@ class FakeModel:
             self.users[self.rows.pop(row).slots] -= 1
         sampled: list[int] = []
         inputs: list[InputLogprobs] = []
+        nexts: list[NextLogprobs | RowFailure] = []
         for extend in step.extends:
             self._extend(extend, inputs)
+            if extend.next_logprobs:
+                nexts.append(self._look_ahead(extend.row))
             if extend.sample:
                 sampled.append(extend.row)
         decoding = np.frombuffer(step.decode_rows, np.int32).tolist()
@@ -114,7 +138,7 @@ class FakeModel:
             sampled.append(row)
         if len(set(sampled)) != len(sampled):
             raise KvError(f"a row is sampled twice in step {step.number}")
-        return self._sample(step.number, sampled, tuple(inputs))
+        return self._sample(step.number, sampled, tuple(inputs), nexts)
 
     def _extend(self, extend: Any, inputs: list[InputLogprobs]) -> None:
         if extend.begin is not None:
@@ -144,6 +168,13 @@ class FakeModel:
             raise KvError("targets reach beyond their chunk")
         if targets:
             inputs.append(InputLogprobs(extend.row, extend.targets_start, np.array(logprobs, np.float32).tobytes()))
+
+    def _look_ahead(self, index: int) -> NextLogprobs | RowFailure:
+        row = self._row(index)
+        message = self.failing(row.begin.request, len(row.slots))
+        if message is not None:
+            return RowFailure(index, message)
+        return NextLogprobs(index, _next_logprobs(self._read(row), self.vocabulary))
 
     def _decode(self, row_index: int, slot: int) -> None:
         row = self._row(row_index)
@@ -180,10 +211,17 @@ class FakeModel:
         self._hold(row, slot)
         return (total + mixed) & _MASK
 
-    def _sample(self, number: int, sampled: list[int], inputs: tuple[InputLogprobs, ...]) -> StepDone:
+    def _sample(
+        self,
+        number: int,
+        sampled: list[int],
+        inputs: tuple[InputLogprobs, ...],
+        nexts: list[NextLogprobs | RowFailure],
+    ) -> StepDone:
         tokens: list[int] = []
         logprobs: list[float] = []
-        failures: list[RowFailure] = []
+        failures = [part for part in nexts if isinstance(part, RowFailure)]
+        found = tuple(part for part in nexts if isinstance(part, NextLogprobs))
         for index in sampled:
             row = self.rows[index]
             total, position = self._read(row), len(row.slots)
@@ -200,7 +238,7 @@ class FakeModel:
         wanted = any(self.rows[index].begin.sampling.return_logprob for index in sampled)
         packed = np.array(sampled, np.int32).tobytes(), np.array(tokens, np.int32).tobytes()
         some = np.array(logprobs, np.float32).tobytes() if wanted else b""
-        return StepDone(number, *packed, some, input_logprobs=inputs, failures=tuple(failures))
+        return StepDone(number, *packed, some, input_logprobs=inputs, next_logprobs=found, failures=tuple(failures))
 
 
 def _within(held: np.ndarray, part: np.ndarray) -> bool:

@@ -15,7 +15,7 @@ from callboard.actors.scheduler.planner import Planner
 from callboard.actors.scheduler.settle import settle
 from callboard.actors.scheduler.state import State
 
-from .fake_worker import FakeModel, expected, expected_input_logprobs
+from .fake_worker import FakeModel, expected, expected_input_logprobs, expected_next_logprobs
 
 __all__ = ["Asked", "ScheduleDriver", "pack", "simulate"]
 
@@ -38,6 +38,8 @@ class Asked:
         self.aborted = False
         self.logprobs: list[TokenLogprob] = []
         self.input_logprobs: tuple[TokenLogprob, ...] = ()
+        self.looks_ahead = False
+        self.next_logprobs = b""
         self.begun_at = -1  # the step with its first chunk
 
     @property
@@ -75,11 +77,13 @@ class ScheduleDriver:
         *,
         eos: Sequence[int] = (),
         output: Sequence[int] = (),
+        next_logprobs: bool = False,
     ) -> Asked:
-        """Ask for a generation."""
+        """Ask for a generation, or for a row of log-probabilities."""
         sampling = sampling or SamplingParams(max_new_tokens=4, seed=number)
         asked = self.asked[number] = Asked(prompt, sampling, eos, output)
-        self.state.admit(Generate(number, pack(prompt), sampling, pack(output), pack(eos)))
+        asked.looks_ahead = next_logprobs
+        self.state.admit(Generate(number, pack(prompt), sampling, pack(output), pack(eos), next_logprobs))
         self.collect()
         return asked
 
@@ -152,6 +156,10 @@ class ScheduleDriver:
         for number, logprobs in news.input_logprobs.items():
             assert not self.asked[number].input_logprobs, "input log-probabilities came twice"
             self.asked[number].input_logprobs = logprobs
+        ended = {finish.request for finish in news.finished}
+        for number, row in news.next_logprobs.items():
+            assert number in ended, "a row comes with its request's end"
+            self.asked[number].next_logprobs = row
         for finish in news.finished:
             asked = self.asked[finish.request]
             assert asked.finish is None, f"request {finish.request} ended twice"
@@ -173,6 +181,8 @@ class ScheduleDriver:
                 if asked.sampling.logprob_start >= 0:
                     found = [(item.token, item.logprob) for item in asked.input_logprobs]
                     assert found == expected_input_logprobs(asked.prompt, asked.sampling.logprob_start)
+                row = expected_next_logprobs(asked.prompt) if asked.looks_ahead else b""
+                assert asked.next_logprobs == row, f"request {number} was given the wrong row of log-probabilities"
             else:
                 assert asked.finish.reason == ("abort" if asked.aborted else "error")
         tree, pool = self.state.memory.tree, self.state.memory.pool
@@ -226,7 +236,8 @@ def simulate(
             logprob_start=rng.choice([-1, -1, -1, 0, rng.randrange(len(prompt) + 1)]),
             return_logprob=rng.random() < 0.2,
         )
-        driver.submit(number, prompt, sampling, eos=(rng.randrange(61),))
+        looks_ahead = not sampling.max_new_tokens and number % 3 > 0
+        driver.submit(number, prompt, sampling, eos=(rng.randrange(61),), next_logprobs=looks_ahead)
         while rng.random() < 0.7:
             (driver.send if rng.random() < 0.6 else driver.done)()
         if rng.random() < 0.1:
