@@ -25,6 +25,7 @@ from .core.message import Ask, Message
 from .sampling import Constraint, SamplingParams
 
 __all__ = [
+    "GRAMMAR_CUT",
     "Abort",
     "AbortAll",
     "AbortTag",
@@ -68,6 +69,9 @@ __all__ = [
 ]
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+
+GRAMMAR_CUT = "the grammar was cut: max_new_tokens ended the text before it was complete"
+"""The message of a Finish for "length" where the constraint did not hold yet."""
 
 
 # --- results, as clients see them ---------------------------------------------------------------------------------
@@ -308,7 +312,7 @@ class StepDone(Message, frozen=True):
     rows: int32 [n], every row that sampled: the extends with `sample`, in order, then decode_rows.  tokens: int32 [n].
     logprobs: float32 [n] if any row wants them, else empty.  top_tokens, top_logprobs: [n, k], k the largest
     top_logprobs_num among them, else empty.  A failed row appears in `failures`; its token is -1, and it is not among
-    next_logprobs.
+    next_logprobs.  accepting: int32, the rows of these whose constraint holds if the text ends here.
     forward_s, busy_s: seconds.
     """
 
@@ -321,6 +325,7 @@ class StepDone(Message, frozen=True):
     input_logprobs: tuple[InputLogprobs, ...] = ()
     next_logprobs: tuple[NextLogprobs, ...] = ()
     failures: tuple[RowFailure, ...] = ()
+    accepting: bytes = b""
     forward_s: float = 0.0
     busy_s: float = 0.0
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..messages import InputLogprobs, StepDone, TokenLogprob
+from ..messages import GRAMMAR_CUT, InputLogprobs, StepDone, TokenLogprob
+from .request import Request
 from .state import State
 
 __all__ = ["settle"]
@@ -94,7 +95,14 @@ def _take_tokens(
         if stopped[index]:
             state.finish(request, "stop", matched=int(tokens[index]), drop=1)
         else:
-            state.finish(request, "length")
+            state.finish(request, "length", message=_cut(request, done))
+
+
+def _cut(request: Request, done: StepDone) -> str:
+    """Say that a request's text is not what its constraint wants, if so."""
+    if request.sampling.constraint is None or request.row in np.frombuffer(done.accepting, np.int32):
+        return ""
+    return GRAMMAR_CUT
 
 
 def _take_logprobs(

@@ -238,10 +238,10 @@ class Runner:
 
     def collect(self, running: Pass) -> StepDone:
         """Wait for a pass's tokens, let the grammars take theirs, and tell the result."""
-        result = Result()
+        result, accepting = Result(), list[int]()
         if running.packed is not None and running.batch is not None and running.choice is not None:
             result = Result.read(running.packed, running.choice)
-            self._settle(result, running.batch, running.choice)
+            accepting = self._settle(result, running.batch, running.choice)
         next_logprobs = _next_logprobs(running, result)
         return StepDone(
             number=running.number,
@@ -253,11 +253,14 @@ class Runner:
             input_logprobs=tuple(_input_logprobs(extend, packed) for extend, packed in running.scored),
             next_logprobs=next_logprobs,
             failures=tuple(result.failures),
+            accepting=np.array(accepting, np.int32).tobytes() if accepting else b"",
             forward_s=running.forward_s,
             busy_s=perf_counter() - running.started,
         )
 
-    def _settle(self, result: Result, batch: Batch, choice: Choice) -> None:
+    def _settle(self, result: Result, batch: Batch, choice: Choice) -> list[int]:
+        """Give the grammars their tokens; tells the rows whose text may end here."""
+        accepting: list[int] = []
         for index, reason in result.meaningless():
             result.fail(index, batch.sampled_list[index], reason)
         for index in choice.grammar:
@@ -266,10 +269,13 @@ class Runner:
             token = int(result.tokens[index])
             if token >= 0 and not extras.failure and extras.matcher is not None:
                 if extras.matcher.consume_token(token):
+                    if extras.matcher.is_accepting():
+                        accepting.append(row)
                     continue
                 extras.failure = f"grammar: {_first_line(extras.matcher.get_error())}"
             if extras.failure:
                 result.fail(index, row, extras.failure)
+        return accepting
 
 
 def _pack(tokens_N: Tensor, best_N: Tensor, raw_LV: Tensor | None, choice: Choice) -> Packed:
