@@ -16,8 +16,8 @@ from .messages import Decode, Encode, ToTokenizer
 
 __all__ = ["Tokenizer", "load_vocabulary"]
 
-_INLINE_CHARACTERS = 2_000
-"""Texts up to here are tokenized on the loop, in about 0.2 us a character: a hop to a thread costs more."""
+_INLINE_CHARACTERS = 500
+"""Texts up to here are tokenized on the loop: that takes about as long as the hop to a thread and back would."""
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
