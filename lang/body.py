@@ -49,14 +49,16 @@ class Bodies:
     def __init__(self) -> None:
         self._idle: list[Body] = []
 
-    async def perform(self, function: Callable[[], R]) -> R:
+    async def perform(self, function: Callable[[], R], before_waiting: Callable[[], None] | None = None) -> R:
         """Run a plain function to its end, awaiting for it what it waits for.
 
-        A cancellation is raised where the function waits.
+        A cancellation is raised where the function waits.  before_waiting: called once, if it does wait.
         """
         body = self._idle.pop() if self._idle else Body()
         body.gr_context = getcurrent().gr_context  # it sees, and sets, the context variables of this task
         outcome = body.switch(function)
+        if before_waiting is not None and type(outcome) is not _End:
+            before_waiting()
         while type(outcome) is not _End:
             try:
                 value = await cast("Awaitable[Any]", outcome)

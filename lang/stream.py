@@ -110,8 +110,7 @@ class Stream(StreamState, Actor[ToStream]):
             self.fail(failure or Aborted(f"{self.name} ended early"))
             if self.branches:
                 await self._end_branches()
-            if not inbox.stopping:
-                inbox.drain()  # what nobody will execute is not a dead letter
+            inbox.discard()  # what nobody will execute is not a dead letter: its readers are told
             self.gone = True
             self.bell.ring()
 

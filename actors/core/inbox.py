@@ -64,6 +64,13 @@ class Inbox(Generic[M]):
             self._look_after([entry for entry in taken if type(entry) is Reply])
         return [(entry.message, entry) if type(entry) is Reply else (entry, None) for entry in taken]
 
+    def discard(self) -> None:
+        """Drop what is there, also once the actor is to stop; dropped messages are no dead letters, asks fail."""
+        mailbox = self.mailbox
+        mailbox.taken += len(mailbox.data)
+        mailbox.data.clear()
+        mailbox.grant()
+
     def take(self) -> Entry | None:
         """Take one entry from the mailbox, which is alert; None if there is none. For `Actor.run`."""
         mailbox = self.mailbox

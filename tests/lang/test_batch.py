@@ -175,3 +175,97 @@ async def test_sampling_arguments_go_to_every_program(scripted: Any) -> None:
     async with scripted() as backend:
         await question.arun_batch([{"word": "a"}, {"word": "b"}], backend=backend, temperature=0.5, seed=7)
     assert [(s.temperature, s.seed) for s in backend.samplings] == [(0.5, 7)] * 2
+
+
+async def test_a_waiting_body_of_a_batch_goes_on_generating(gate: Gate) -> None:
+    @cb.function
+    def body(s: Any, other: str) -> None:
+        s += "slow" + cb.gen("x")
+        question.run(other, backend=gate.backend)  # waits for something else meanwhile
+        assert gate.running == 1
+        gate.open.set()
+        s["late"] = s["x"] + other
+
+    with anyio.fail_after(20):
+        async with gate.backend as backend:
+            (state,) = await body.arun_batch([("a",)], backend=backend)
+            assert state["late"] == "SLOWa"
+
+
+async def test_a_body_of_a_batch_keeps_its_own_deadlines(gate: Gate) -> None:
+    @cb.function
+    def body(s: Any, seconds: float) -> str:
+        s += "slow" + cb.gen("x")
+        with anyio.move_on_after(seconds) as limit:  # noqa: ASYNC100  (it waits without an await)
+            s["x"]
+        gate.open.set()
+        return "late" if limit.cancelled_caught else s["x"]
+
+    with anyio.fail_after(20):
+        async with gate.backend as backend:
+            states = await body.arun_batch([(0.0,), (20.0,)], backend=backend)
+            assert [state.ret_value for state in states] == ["late", "SLOW"]
+
+
+async def test_each_body_of_a_batch_has_its_own_context(null: NullBackend) -> None:
+    from contextvars import ContextVar
+
+    who: ContextVar[str] = ContextVar("who", default="nobody")
+
+    @cb.function
+    def body(s: Any, name: str, wait: bool) -> list[str]:
+        found = [who.get()]
+        who.set(name)
+        s += cb.gen("x")
+        if wait:
+            s["x"]
+        return [*found, who.get()]
+
+    who.set("caller")
+    states = await body.arun_batch([("a", False), ("b", True), ("c", False)], backend=null, num_threads=1)
+    assert [state.ret_value for state in states] == [["caller", "a"], ["caller", "b"], ["caller", "c"]]
+    assert who.get() == "caller"
+
+
+async def test_a_program_of_a_batch_can_be_cancelled_by_its_body(gate: Gate) -> None:
+    @cb.function
+    def body(s: Any, cancel: bool) -> None:
+        s += "slow" + cb.gen("x")
+        if cancel:
+            s.cancel()
+        else:
+            gate.open.set()
+        s["x"]
+
+    with anyio.fail_after(20):
+        async with gate.backend as backend:
+            gone, fine = await body.arun_batch([(True,), (False,)], backend=backend, on_error="return")
+            assert isinstance(gone.error(), cb.Aborted)
+            assert fine["x"] == "SLOW"
+            assert gate.running == 0
+
+
+async def test_a_backend_that_closes_ends_a_batch_that_waits(scripted: Any) -> None:
+    @cb.function
+    def body(s: Any, read: bool) -> None:
+        s += cb.gen("x")
+        if read:
+            s["x"]
+
+    async def collect() -> None:
+        with pytest.raises(cb.Aborted):
+            await body.arun_batch([(True,), (False,)], backend=backend)
+        ended.set()
+
+    ended = anyio.Event()
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as group:
+            backend = scripted(*[[anyio.sleep_forever]] * 2)
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012  (an error gives no grace)
+                async with backend:
+                    group.start_soon(collect)
+                    while backend.open < 2:
+                        await anyio.lowlevel.checkpoint()
+                    raise ZeroDivisionError
+            await ended.wait()
+    assert backend.open == 0

@@ -93,3 +93,34 @@ def test_any_interleaving_comes_to_the_same_end(scripted: Any, seed: int) -> Non
         "user: hi\nassistant: said\nxsaidsaid",
         ["said", "said", "said"],
     )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_batch_that_is_cancelled_or_fails_at_any_time_leaves_nothing(scripted: Any, fails: bool) -> None:
+    @cb.function
+    def item(s: Any, number: int) -> None:
+        plain.body(s)
+        if fails and number == 2:
+            raise ZeroDivisionError
+
+    async def main(seconds: float) -> str:
+        def slow() -> Any:
+            return anyio.sleep(0.01)
+
+        async with scripted(*[[slow, "one", slow, "two", slow]] * 40) as backend:
+            how = "cancelled"
+            with anyio.move_on_after(seconds):
+                try:
+                    await item.arun_batch([(number,) for number in range(5)], backend=backend, num_threads=3)
+                    how = "done"
+                except ZeroDivisionError:
+                    how = "failed"
+            assert backend.open == 0
+            assert backend.programs.statistics() == []
+            assert backend.dead == []
+            await anyio.lowlevel.checkpoint()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+        return how
+
+    ends = {simulate.run(lambda seed=seed: main(0.011 * seed), seed=seed).value for seed in range(50)}
+    assert ends == {"cancelled", "failed" if fails else "done"}

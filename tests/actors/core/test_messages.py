@@ -368,6 +368,34 @@ async def test_an_actor_can_take_by_the_batch() -> None:
     assert batches == [3, 3, 2]
 
 
+async def test_what_an_actor_discards_is_no_dead_letter() -> None:
+    letters: list[DeadLetter] = []
+    begun = anyio.Event()
+
+    class Leaving(Actor[Message]):
+        async def run(self, inbox: Inbox[Message]) -> None:
+            begun.set()
+            try:
+                await anyio.sleep_forever()
+            finally:
+                inbox.discard()
+
+    async def asks(ref: Ref[Any]) -> None:
+        with pytest.raises(ActorDied):
+            await ref.ask(Double(5))
+
+    async with Supervisor("root", grace=0, dead_letter=letters.append) as root, anyio.create_task_group() as group:
+        ref = await root.spawn(Leaving, name="leaving", mailbox=2)
+        await begun.wait()
+        ref.post(Note(1))
+        group.start_soon(asks, ref)
+        group.start_soon(ref.tell, Note(2))  # waits for room
+        await settle()
+        await ref.stop()
+    assert ref.statistics().taken == 2
+    assert [letter.message for letter in letters] == [Note(2)]
+
+
 async def test_get_takes_one_and_a_cancelled_get_loses_nothing() -> None:
     seen: list[int] = []
 

@@ -1,0 +1,86 @@
+"""The stream of a program that is one of many: it performs the body itself, so that most need no second task."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import anyio
+
+from ..actors.core import Inbox
+from ..actors.errors import Aborted
+from .house import HOUSE
+from .performer import Call
+from .script import ToStream
+from .state import ProgramState
+from .stream import Stream
+
+__all__ = ["StagedStream"]
+
+
+class StagedStream(Stream):
+    """Perform a plain body in the stream's own task, then execute what it said.
+
+    Only once the body waits does a second task execute its steps beside it.
+    """
+
+    __slots__ = ("_acting", "_beside", "_body", "_called_off", "_left", "failure", "index")
+
+    def __init__(self, call: Call, index: int, left: Callable[[StagedStream], None]) -> None:
+        """left: called once, when neither body nor stream nor branch is left; `failure` tells what the run raises."""
+        super().__init__(call.name, call.backend, call.defaults)
+        self.index = index
+        self.failure: BaseException | None = None
+        self._left = left
+        self._body: Callable[[], Any] | None = partial(call.body, ProgramState(self), *call.arguments, **call.keywords)
+        self._acting: asyncio.Task[Any] | None = None  # performs the body
+        self._beside: asyncio.Task[None] | None = None  # executes, while that waits
+        self._called_off = False
+
+    def call_off(self, error: BaseException) -> None:
+        """End now, wherever the body waits."""
+        self.cancel_nowait(error)
+        if self._acting is not None:
+            self._called_off = True
+            self._acting.cancel()
+
+    async def run(self, inbox: Inbox[ToStream]) -> None:
+        """Perform the body, and execute until the end of both."""
+        try:
+            if not self.over:  # else it was called off before it began
+                await self._perform(inbox)
+        finally:
+            self._acting = self._body = None
+            try:
+                if self._beside is None:
+                    await super().run(inbox)
+                elif not self._beside.done():
+                    with anyio.CancelScope(shield=True):
+                        await asyncio.wait([self._beside])
+            finally:
+                if self.failure is None:
+                    self.failure = self.error
+                self._left(self)
+
+    async def _perform(self, inbox: Inbox[ToStream]) -> None:
+        assert self._body is not None
+        self._acting = task = asyncio.current_task()
+        try:
+            self.returned = await HOUSE.bodies(self.loop).perform(self._body, partial(self._go_on_beside, inbox))
+            self.submit_end()
+            if self._beside is not None:
+                await asyncio.wait([self._beside])
+        except Exception as error:
+            self.failure = error
+            self.break_off(error)
+        except BaseException:
+            self.break_off(Aborted(f"{self.name} was cancelled"))
+            if not self._called_off:
+                raise
+            assert task is not None
+            task.uncancel()
+
+    def _go_on_beside(self, inbox: Inbox[ToStream]) -> None:
+        self._beside = self.loop.create_task(super().run(inbox), name=f"{self.name} (steps)")
