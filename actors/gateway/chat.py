@@ -10,6 +10,7 @@ import msgspec
 from ..errors import InvalidRequest
 from ..messages import Delta, Finish, TokenLogprob
 from .chunks import Chunks
+from .constraints import cut_mark
 from .exchange import Exchange
 from .fields import Rules, convert, parse
 from .generation import News, Work, complete, stream
@@ -61,8 +62,6 @@ _RULES = Rules(
         "web_search_options": "this server searches nothing",
         "chat_template": "a chat template never comes with a request",
         "chat_template_kwargs": "template arguments are not supported",
-        "json_schema": "JSON schemas are not supported yet; a regex is",
-        "ebnf": "grammars are not supported yet; a regex is",
     },
     harmless={"tool_choice": ("none", "auto"), "function_call": ("none", "auto"), "modalities": (["text"],)},
 )
@@ -107,6 +106,7 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
                     "message": {"role": "assistant", "content": one.text, "refusal": None},
                     "logprobs": await _logprobs(room.token_text, one.logprobs) if request.logprobs else None,
                     "finish_reason": one.finish.reason,
+                    **cut_mark(one.finish),
                 }
                 for index, one in enumerate(done)
             ],
@@ -129,6 +129,7 @@ class _Choice(msgspec.Struct):
     delta: _Part
     logprobs: dict[str, Any] | None
     finish_reason: str | None
+    grammar_complete: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Reply:
@@ -170,7 +171,7 @@ class _Reply:
             self._finishes[index] = delta.finish
         logprobs = await _logprobs(self._room.token_text, delta.logprobs) if self._logprobs else None
         reason = None if delta.finish is None else delta.finish.reason
-        return self._chunks.choice(_Choice(index, part, logprobs, reason))
+        return self._chunks.choice(_Choice(index, part, logprobs, reason, **cut_mark(delta.finish)))
 
     async def end(self) -> None:
         counts = self._chunks.usage(usage([list(self._finishes.values())])) if self._usage else b""

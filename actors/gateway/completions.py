@@ -11,6 +11,7 @@ import msgspec
 from ..errors import InvalidRequest
 from ..messages import Delta, Finish, TokenLogprob
 from .chunks import Chunks
+from .constraints import cut_mark
 from .exchange import Exchange
 from .fields import Rules, listed, parse
 from .generation import News, Work, complete, stream
@@ -34,8 +35,6 @@ _RULES = Rules(
     ignored=IGNORED,
     unsupported={
         "suffix": "the model writes behind a prompt, not into a gap",
-        "json_schema": "JSON schemas are not supported yet; a regex is",
-        "ebnf": "grammars are not supported yet; a regex is",
     },
 )
 
@@ -81,6 +80,7 @@ class _Choice(msgspec.Struct):
     text: str
     logprobs: dict[str, list[Any]] | None
     finish_reason: str | None
+    grammar_complete: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Reply:
@@ -118,7 +118,7 @@ class _Reply:
     ) -> _Choice:
         if self._request.echo and first:
             text = self.prompts[index // self._request.n] + text
-        choice = _Choice(index, text, None, None if finish is None else finish.reason)
+        choice = _Choice(index, text, None, None if finish is None else finish.reason, **cut_mark(finish))
         if self._request.logprobs is not None:
             given = _Logprobs(self._room, self._offsets.get(index, 0), self._request.logprobs)
             if self._request.echo and first:

@@ -10,6 +10,7 @@ import msgspec
 from ..errors import InvalidRequest
 from ..messages import Delta, Finish, TokenLogprob
 from ..sampling import SamplingParams
+from .constraints import cut_mark, schema_text
 from .exchange import Exchange
 from .fields import Rules, convert, listed, parse, stops
 from .generation import News, Work, complete, stream
@@ -54,6 +55,8 @@ class NativeSampling(msgspec.Struct, kw_only=True):
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     regex: str | None = None
+    json_schema: str | dict[str, Any] | None = None
+    ebnf: str | None = None
     sampling_seed: int | None = None
     seed: int | None = None
 
@@ -84,9 +87,7 @@ _RULES = Rules(
 _SAMPLING_RULES = Rules(
     ignored=frozenset({"stream_interval"}),
     unsupported={
-        "json_schema": "JSON schemas are not supported yet; a regex is",
-        "ebnf": "grammars are not supported yet; a regex is",
-        "structural_tag": "structural tags are not supported yet; a regex is",
+        "structural_tag": "structural tags are not supported yet; ebnf is",
         "stop_regex": "stop expressions are not supported; stop strings and stop_token_ids are",
         "beam_width": "beam search is not supported",
         "custom_params": "they belong to code, which never comes with a request",
@@ -210,7 +211,7 @@ class _Output:
 
 def _reason(finish: Finish) -> dict[str, Any]:
     if finish.reason == "length":
-        return {"type": "length", "length": finish.completion_tokens}
+        return {"type": "length", "length": finish.completion_tokens, **cut_mark(finish)}
     return {"type": finish.reason, "matched": finish.matched}
 
 
@@ -253,6 +254,8 @@ def _sampling(native: NativeSampling, wanted: bool, start: int, top: int) -> Sam
         ignore_eos=native.ignore_eos,
         skip_special_tokens=native.skip_special_tokens,
         regex=native.regex,
+        json_schema=schema_text(native.json_schema),
+        ebnf=native.ebnf,
         seed=native.sampling_seed if native.seed is None else native.seed,
         return_logprob=wanted,
         top_logprobs_num=top if wanted else 0,

@@ -10,6 +10,7 @@ import msgspec
 from ..errors import InvalidRequest
 from ..messages import Finish
 from ..sampling import SamplingParams
+from .constraints import constraint_of, schema_text
 from .fields import stops
 from .options import GatewayOptions
 from .refusal import Refusal
@@ -64,6 +65,8 @@ class OpenAIFields(msgspec.Struct, kw_only=True):
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     regex: str | None = None
+    json_schema: str | dict[str, Any] | None = None
+    ebnf: str | None = None
     rid: str | None = None
 
 
@@ -78,6 +81,7 @@ def sampling_of(
     echo: bool = False,
 ) -> SamplingParams:
     """Build and check the sampling parameters; errors carry OpenAI's names.  logprobs None wants none at all."""
+    bound = {"regex": fields.regex, "json_schema": schema_text(fields.json_schema), "ebnf": fields.ebnf}
     sampling = SamplingParams(
         max_new_tokens=max_tokens,
         min_new_tokens=fields.min_tokens,
@@ -93,7 +97,7 @@ def sampling_of(
         logit_bias=fields.logit_bias,
         ignore_eos=fields.ignore_eos,
         seed=fields.seed,
-        regex=_regex(fields),
+        **constraint_of(fields.response_format, bound),
         skip_special_tokens=fields.skip_special_tokens,
         return_logprob=logprobs is not None,
         top_logprobs_num=logprobs or 0,
@@ -107,24 +111,6 @@ def sampling_of(
         message = str(error).removeprefix(f"{error.field}: ")
         raise InvalidRequest(field, re.sub(r"\w+", lambda word: names.get(word[0], word[0]), message)) from error
     return sampling
-
-
-def _regex(fields: OpenAIFields) -> str | None:
-    form = fields.response_format
-    if form is None or form == {"type": "text"}:
-        return fields.regex
-    kind = form.get("type")
-    if kind != "regex":
-        raise InvalidRequest(
-            "response_format",
-            f"type {kind!r:.80} is not supported; this server takes 'text', or 'regex' with a 'regex'",
-        )
-    regex = form.get("regex")
-    if not isinstance(regex, str) or set(form) != {"type", "regex"}:
-        raise InvalidRequest("response_format", "type 'regex' needs the field 'regex', a string, and no other")
-    if fields.regex not in (None, regex):
-        raise InvalidRequest("regex", "it is given twice, here and in response_format, and the two differ")
-    return regex
 
 
 def spread(sampling: SamplingParams, count: int) -> list[SamplingParams]:

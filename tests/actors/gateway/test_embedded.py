@@ -63,6 +63,8 @@ async def _logprobs_agree(served: Served) -> None:
 async def _refusals(served: Served) -> None:
     for params, field in (
         ({"regex": "(("}, "regex"),
+        ({"json_schema": {"uniqueItems": True}}, "json_schema"),
+        ({"ebnf": "start: nothing"}, "ebnf"),
         ({"top_p": 2}, "top_p"),
         ({"stop_token_ids": [10**6]}, "stop_token_ids"),
     ):
@@ -98,6 +100,18 @@ async def _openai(served: Served, engine: Engine) -> None:
         form: Any = {"type": "regex", "regex": "[0-9]{3}"}
         number = await client.chat.completions.create(model=engine.name, messages=messages, response_format=form)
         assert len(number.choices[0].message.content or "") == 3
+        form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["yes", "no"]}}}
+        answer = await client.chat.completions.create(model=engine.name, messages=messages, response_format=form)
+        assert answer.choices[0].message.content in {'"yes"', '"no"'}
+        assert not answer.choices[0].model_extra
+        for stream_it in (False, True):
+            form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": "a" * 100}}}
+            cut: Any = await client.chat.completions.create(
+                model=engine.name, messages=messages, response_format=form, max_tokens=2, stream=stream_it
+            )
+            last = [chunk async for chunk in cut][-1] if stream_it else cut
+            assert last.choices[0].finish_reason == "length"
+            assert last.choices[0].model_extra == {"grammar_complete": False}
 
 
 async def _leaving(served: Served, engine: Engine) -> None:

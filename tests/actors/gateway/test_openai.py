@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import msgspec
 import openai
 import pytest
 
@@ -170,6 +171,21 @@ async def test_a_regex_is_an_extension_of_response_format():
         )
     assert [sampling.regex for sampling in engine.samplings] == ["[a-z]+", None, "x"]
     assert (engine.samplings[2].top_k, engine.samplings[2].min_new_tokens) == (3, 1)
+
+
+async def test_json_schemas_and_grammars_bind():
+    engine = FakeEngine()
+    schema = {"type": "object", "properties": {"a": {"type": "null"}}}
+    async with openai_client(engine) as client:
+        form: Any = {"type": "json_schema", "json_schema": {"name": "thing", "strict": True, "schema": schema}}
+        ask = client.chat.completions.create
+        await ask(model="fake", messages=MESSAGES, response_format=form)
+        await ask(model="fake", messages=MESSAGES, response_format={"type": "json_object"})
+        await ask(model="fake", messages=MESSAGES, extra_body={"json_schema": schema})
+        await client.completions.create(model="fake", prompt="x", extra_body={"ebnf": 'root ::= "x"'})
+    text = msgspec.json.encode(schema).decode()
+    assert [one.json_schema for one in engine.samplings] == [text, '{"type":"object"}', text, None]
+    assert engine.samplings[3].ebnf == 'root ::= "x"'
 
 
 async def test_without_a_limit_a_chat_may_fill_the_context():
