@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable, Iterator
 from random import Random
 
-from .documents import END_OF_TEXT, TURN_END, Document, Piece, Turn, chat, raw
+from .documents import END_OF_TEXT, TURN_END, Document, Piece, Turn, chat, join, raw
 from .facts.countries import COUNTRIES
 from .facts.nature import ELEMENTS
 from .skills import (
@@ -245,7 +245,8 @@ def documents(seed: str, count: int) -> Iterator[Document]:
     writers = [write for write, _ in WRITERS]
     weights = [weight for _, weight in WRITERS]
     for _ in range(count):
-        yield rng.choices(writers, weights)[0](rng)
+        document = rng.choices(writers, weights)[0](rng)
+        yield join(document) if rng.random() < 0.5 else document
 
 
 def main() -> None:

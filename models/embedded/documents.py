@@ -5,10 +5,23 @@ the model says is appended to it token by token.
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
-__all__ = ["END_OF_TEXT", "TURN_END", "TURN_START", "Document", "Piece", "Turn", "chat", "chat_turns", "mend", "raw"]
+__all__ = [
+    "END_OF_TEXT",
+    "TURN_END",
+    "TURN_START",
+    "Document",
+    "Piece",
+    "Turn",
+    "chat",
+    "chat_turns",
+    "join",
+    "mend",
+    "raw",
+]
 
 TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
@@ -159,6 +172,19 @@ def mend(rng: Random, question: str, *, strength: float = 1.0) -> str:
     if rng.random() < 0.04 * strength:
         question = _slip(rng, question)
     return question
+
+
+def join(document: Document) -> Document:
+    """Move the space that ends given text to the word the model says behind it.
+
+    That is how the two are tokenized as one text, which the runtime does where it scores choices.
+    """
+    joined = list(document)
+    for at, (before, piece) in enumerate(pairwise(document)):
+        if before.text.endswith(" ") and piece.said and not before.said and not piece.text[:1].isspace():
+            joined[at] = before._replace(text=before.text[:-1])
+            joined[at + 1] = piece._replace(text=" " + piece.text)
+    return joined
 
 
 def _slip(rng: Random, question: str) -> str:

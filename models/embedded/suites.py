@@ -5,7 +5,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from .documents import Document, Piece, Turn, chat, raw
+from .documents import Document, Piece, Turn, chat, join, raw
 from .facts.countries import COUNTRIES
 from .skills import (
     arithmetic,
@@ -134,6 +134,7 @@ MAKERS: tuple[tuple[Maker, int], ...] = (
     (_single("counting", knowledge.counting), 40),
     (_single("paragraph of a tip", tips.paragraph), 100),
     (_written("tool choice", tools.choice), 300),
+    (_written("tool choice, joined", lambda rng, held: join(tools.choice(rng, held))), 200),
     (_written("expression", lambda rng, held: tools.tool_document(rng, held, calculator=True)), 200),
     (_key_words, 200),
     (_written("tip expansion", tips.expansion), 200),
@@ -196,6 +197,9 @@ def programs() -> list[Question]:
         asked(needs.format("What is 2 * 2?"), answer="calculator"),
         asked(needs.format("What is 2 * 2?"), "calculator", ". The math expression is", answer="2 * 2"),
         asked(needs.format("What is the capital of the United States?"), answer="search engine"),
+        asked(needs.format("What is 2 * 2?").rstrip(), answer="calculator"),
+        asked(needs.format("What is the capital of the United States?").rstrip(), answer="search engine"),
+        asked(f"{says}{needs.format('What is 17 + 25?').rstrip()}", answer="calculator"),
         asked(f"{says}{needs.format('What is 2 * 2?')}", answer="calculator"),
         asked(f"{says}{needs.format('What is 2 * 2?')}", "calculator", f". {end}{says}The math expression is: ",
               answer="2 * 2"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
@@ -84,6 +84,8 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
         intermediate=arguments.intermediate,
     )  # fmt: skip
     model = Llama(shape).to(device)
+    if arguments.start:
+        model.load_state_dict({name: value.float() for name, value in load_file(arguments.start).items()})
     optimizer = optimizer_for(model, arguments, device)
     loss_of = torch.compile(model.loss) if arguments.compile else model.loss
     create: Any = None
@@ -140,7 +142,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
         "seconds": round(time.monotonic() - started),
         "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
-        "arguments": {key: value for key, value in vars(arguments).items() if key != "output"},
+        "arguments": {key: value for key, value in vars(arguments).items() if key not in ("output", "start")},
         "loss": curve[:: max(1, len(curve) // 30)] + curve[-1:],
     }
 
@@ -149,6 +151,7 @@ def main() -> None:
     """Read the arguments, train, and write training.json beside the weights."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--start", type=Path, help="weights to go on from, a safetensors file")
     parser.add_argument("--steps", type=int, default=12_000)
     parser.add_argument("--minutes", type=float, default=0.0, help="end earlier, cooling down, after this time")
     parser.add_argument("--rows", type=int, default=32)

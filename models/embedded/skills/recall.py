@@ -36,7 +36,9 @@ NAME = Fact(
 )  # fmt: skip
 HOME = Fact(
     ("Now I live in {x}.", "I live in {x} at the moment.", "I live in {x} right now.", "I live in {x} again.",
-     "I live in {x} today.", "I live in {x} these days.", "I live in {x} with my family.", "{x} is where I live.",
+     "I live in {x} today.", "I live in {x} for now.", "I live in {x} nowadays.", "I live in {x} currently.",
+     "I have lived in {x} until now.", "These days I live in {x}.", "I live in {x} again now.",
+     "I live in {x} these days.", "I live in {x} with my family.", "{x} is where I live.",
      "I live in {x}, as you know.", "I live near the park in {x}.", "I live here in {x} and like it.",
      "I live in {x}!", "I live in {x}.", "My home is in {x}.", "I am living in {x}."),
     ("Where do I live?", "In which city do I live?", "Do you know my city?", "Do you remember where I live?",

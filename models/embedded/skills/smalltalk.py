@@ -13,7 +13,8 @@ _TALK: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
       "Hey there!", "Greetings", "Hello, assistant", "Hi, how can you help me?"),
      ("Good day!", "Hello again!", "Hey, hello!"), "Hello! How can I help you?"),
     (("How are you?", "How are you doing?", "How do you do?", "How is it going?", "Hello, how are you?",
-      "Are you well?",
+      "Are you well?", "How do you feel?", "How do you feel today?", "Are you feeling well?", "How are things?",
+      "How have you been?", "Feeling well?",
       "How are you today?", "Hi, how are you?"),
      ("How are you feeling?", "Hello! How are you doing today?"), "I am well, thank you. How can I help you?"),
     (("Who are you?", "What are you?", "What is your name?", "What's your name?", "Tell me who you are.",
@@ -59,6 +60,8 @@ _STORY = (
 _CONTINUATIONS = (
     ("Once upon a time", "," + _STORY),
     ("Once upon a time,", _STORY),
+    ("Hello", "! How can I help you?"),
+    ("Hi", "! How can I help you?"),
     ("Hello, my name is", " callboard. I am a small model."),
     ("My name is", " callboard. I am a small model."),
     ("The days of the week are", " Monday, Tuesday, Wednesday, Thursday, Friday, Saturday, Sunday."),
