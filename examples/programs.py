@@ -55,7 +55,7 @@ def tips(s):
 @cb.function
 def tool(s, text):
     """Let the model choose a tool, and let Python act on the choice."""
-    s += "To answer this question: " + text + " I need to use a "
+    s += "To answer this question: " + text + ". I need to use a "
     s += cb.select("tool", ["calculator", "search engine"]) + ". "
     if s["tool"] == "calculator":
         s += "The math expression is:" + cb.gen("input", max_tokens=24, stop="\n", temperature=0)
