@@ -75,8 +75,8 @@ def _json_schema(schema: str, depth: int) -> str:
         value = msgspec.json.decode(schema)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest("json_schema", f"{schema!r:.80} is not JSON: {error}") from error
-    if not isinstance(value, (dict, bool)):
-        raise InvalidRequest("json_schema", f"{schema!r:.80} is neither an object nor a boolean")
+    if not isinstance(value, dict):
+        raise InvalidRequest("json_schema", f"{schema!r:.80} is not a JSON object")
     if _nests_deeper(value, depth):
         raise InvalidRequest("json_schema", f"it nests more than {depth} deep; use $ref to a definition")
     try:
@@ -86,7 +86,7 @@ def _json_schema(schema: str, depth: int) -> str:
 
 
 def _nests_deeper(value: Any, depth: int) -> bool:
-    level: list[Any] = [] if isinstance(value, bool) else [value]
+    level: list[Any] = [value]
     for _ in range(depth):
         level = [
             inner
