@@ -37,7 +37,7 @@ class ChatTemplate:
         self.source = source
         self.special = dict(special or {})
         self._template = environment.from_string(source)
-        self._roles: dict[tuple[str, bool, str], tuple[str, str]] = {}
+        self._roles: dict[tuple[str, str | None, str | None], tuple[str, str]] = {}
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate:
@@ -72,10 +72,12 @@ class ChatTemplate:
         stands before the first message.
         """
         # Templates look at the role before and at whether one came before; not at what was said.
-        key = (role, len(messages) > 1, "/".join(str(message.get("role", "")) for message in messages[-2:]))
-        if key not in self._roles:
-            self._roles[key] = self._around(role, messages)
-        return self._roles[key]
+        last = messages[-1]["role"] if messages else None
+        before = messages[-2]["role"] if len(messages) > 1 else None
+        around = self._roles.get((role, last, before))
+        if around is None:
+            around = self._roles[role, last, before] = self._around(role, messages)
+        return around
 
     def _around(self, role: str, messages: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         before = self.render(messages, add_generation_prompt=False) if messages else ""

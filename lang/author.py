@@ -18,9 +18,10 @@ def write(stream: Stream, expression: Expression | str) -> tuple[Any, ...] | lis
 
     What it asks for is known from now on, and the role and scopes it leaves open are.
     """
-    if type(expression) is str:
-        return (expression,)
     role, scopes = stream.role, stream.scopes
+    kind = type(expression)
+    if kind is str or (kind is RoleText and role is None):  # what is said most often, and cannot be refused
+        return (expression,)
     named: dict[str, Variable] = {}
     try:
         steps = [item if type(item) is str else _step(stream, item, named) for item in flatten(expression)]

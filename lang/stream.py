@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import anyio
 
-from ..actors.core import Actor, Inbox, Stopped
+from ..actors.core import Actor, Inbox, Ref, Stopped
 from ..actors.errors import Aborted, GenerationFailed
 from .choices import token_length_normalized
 from .expression import RoleBegin, RoleEnd, RoleText
@@ -32,7 +32,14 @@ class Stream(StreamState, Actor[ToStream]):
     async def start(self) -> None:
         """Come to life under the backend's programs; SupervisorClosed if it is not open."""
         # Two messages at most wait at a time: one Append, which takes in what comes behind it, and the End.
-        self.address = await self.backend.programs.spawn(self._itself, name=self.name, restart="temporary", mailbox=2)
+        self.listen(await self._spawn())
+
+    async def _spawn(self) -> Ref[ToStream]:
+        return await self.backend.programs.spawn(self._itself, name=self.name, restart="temporary", mailbox=2)
+
+    def listen(self, address: Ref[ToStream]) -> None:
+        """Be told from now on, and of what was said so far."""
+        self.address = address
         if self.steps is not None:
             self.address.post(Append(self.steps))
         if self.ended and not self.over:
@@ -115,26 +122,31 @@ class Stream(StreamState, Actor[ToStream]):
             self.bell.ring()
 
     async def _execute_all(self, inbox: Inbox[ToStream]) -> None:
-        transcript = self.transcript
         while True:
             for message, _ in await inbox.batch():
-                if type(message) is not Append:
-                    await self._await_branches()
-                    self.fail(None)
+                if type(message) is Append:
+                    await self._execute(message.steps)
+                else:
+                    await self._conclude()
+                if self.over:
                     return
-                self.steps = None
-                for step in message.steps:
-                    if type(step) is str:
-                        transcript.say(step)
-                    elif (waiting := self._execute(step)) is not None:
-                        await waiting
-                        if self.over:  # cancelled, and the backend has swallowed it
-                            return
-                    self.executed += 1
-                self.text_bell.ring()
-                self.bell.ring()
 
-    def _execute(self, step: Any) -> Coroutine[Any, Any, None] | None:
+    async def _execute(self, steps: list[Any]) -> None:
+        """Execute steps, until it is over."""
+        self.steps = None
+        transcript = self.transcript
+        for step in steps:
+            if type(step) is str:
+                transcript.say(step)
+            elif (waiting := self._begin(step)) is not None:
+                await waiting
+                if self.over:  # cancelled, and the backend has swallowed it
+                    return
+            self.executed += 1
+        self.text_bell.ring()
+        self.bell.ring()
+
+    def _begin(self, step: Any) -> Coroutine[Any, Any, None] | None:
         """Execute a step, or give what executes it, for it waits."""
         kind, transcript = type(step), self.transcript
         if kind is RoleText:
@@ -227,13 +239,14 @@ class Stream(StreamState, Actor[ToStream]):
                 branch.bell.ring()
                 branch.text_bell.ring()
 
-    async def _await_branches(self) -> None:
-        """Wait for branches nobody joined; an error in one that nobody has seen becomes this stream's."""
+    async def _conclude(self) -> None:
+        """Be over, once branches nobody joined are; an error in one that nobody has seen becomes this stream's."""
         for branch in self.branches:
             await branch.finish()
         for branch in self.branches:
             if branch.error is not None and not branch.observed:
                 raise branch.error
+        self.fail(None)
 
     async def _end_branches(self) -> None:
         """Let no branch live longer than this."""

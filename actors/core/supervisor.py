@@ -25,6 +25,8 @@ __all__ = ["Supervisor"]
 
 M = TypeVar("M", bound=Message)
 
+RESTARTS: tuple[Restart, ...] = get_args(Restart)
+
 
 class Supervisor:
     """Start actors, restart those that crash, and end them all before the block is left.
@@ -108,7 +110,7 @@ class Supervisor:
         Raises what the factory or `__aenter__` raises, and SupervisorClosed. Cancelled, it leaves no child.
         Names need not be unique; Down carries them.
         """
-        _check_choice("restart", restart, get_args(Restart))
+        _check_choice("restart", restart, RESTARTS)
         if mailbox < 1:
             raise ValueError(f"mailbox is {mailbox}; it must hold at least 1 message")
         if self._state != "open" or self.failure is not None:
@@ -133,7 +135,7 @@ class Supervisor:
         When it is restarted it starts its children again in their order, with their queued messages; temporary ones
         have ended. Its own `ref` can be stopped, watched and joined.
         """
-        _check_choice("restart", restart, get_args(Restart))
+        _check_choice("restart", restart, RESTARTS)
         if self._state != "open" or self.failure is not None:
             await self._wait_until_open()
         nested = Supervisor(name, strategy=strategy, restarts=restarts, within=within, grace=grace, cleanup=cleanup)
