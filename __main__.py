@@ -28,20 +28,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"callboard {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for command in (serve, chat, run, doctor):
         command.add(commands)
     chosen = parser.parse_args(arguments)
+    if not hasattr(chosen, "command"):
+        parser.print_help(sys.stderr)
+        return 2
     try:
         return chosen.command(chosen)
     except ValueError as error:  # every wrong argument is one, and says which
-        print(f"callboard: {error}", file=sys.stderr)
+        print(f"callboard: {' '.join(str(error).split())}", file=sys.stderr)  # a library's may have many lines
         return 2
     except OSError as error:  # an address that is taken, a file that is not there
-        print(f"callboard: {error}", file=sys.stderr)
+        print(f"callboard: {_told(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _told(error: OSError) -> str:
+    """Leave the number out, which tells nobody anything."""
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 if __name__ == "__main__":

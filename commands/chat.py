@@ -30,8 +30,10 @@ def add(commands: Any) -> None:
     )
     parser.add_argument("question", nargs="*", help="answer this and end; - reads it from standard input")
     parser.add_argument("--system", metavar="TEXT", help="the system's words")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0 always takes the likeliest token (0)")
-    parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="of one answer (512)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, metavar="T", help="0, the default, always takes the likeliest token"
+    )
+    parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="of one answer (default 512)")
     add_engine_arguments(parser)
     parser.set_defaults(command=chat)
 
@@ -88,7 +90,8 @@ def chat(arguments: argparse.Namespace) -> int:
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(engine):
         if question:
             return 0 if _answer(portal, conversation, console, question) else 1
-        console.print(f"[bold]{engine.name}[/bold]  [dim]{dict(summary(engine))['context']} of context   {_HELP}[/dim]")
+        console.print(f"[bold]{engine.name}[/bold]  [dim]{dict(summary(engine))['context']} of context[/dim]")
+        console.print(f"[dim]{_HELP}[/dim]")
         while (line := _ask(console)) is not None:
             if not _command(line, conversation, console):
                 _answer(portal, conversation, console, line)

@@ -30,11 +30,15 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", metavar="NAME", help="cpu (default), cuda, cuda:1")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="by default float32 on a CPU, else the model's own")
     add("--context-length", type=int, metavar="TOKENS", help="of a prompt and its output; at most the model's own")
-    add("--max-rows", type=int, metavar="N", help="requests computed at once (64)")
+    add("--max-rows", type=int, metavar="N", help="requests computed at once (default 64)")
     add("--kv-slots", type=int, metavar="TOKENS", help="tokens the KV pool holds; by default sized from memory")
-    add("--chunk-tokens", type=int, metavar="TOKENS", help="prompt tokens computed a step (512)")
-    add("--max-queued", type=int, metavar="N", help="requests admitted at once; one more is refused (4096)")
-    add("--policy", choices=("longest-prefix", "first-come"), help="which waiting request goes first (longest-prefix)")
+    add("--chunk-tokens", type=int, metavar="TOKENS", help="prompt tokens computed a step (default 512)")
+    add("--max-queued", type=int, metavar="N", help="requests admitted at once; one more is refused (default 4096)")
+    add(
+        "--policy",
+        choices=("longest-prefix", "first-come"),
+        help="which waiting request goes first (default longest-prefix)",
+    )
     add("--load-format", choices=("auto", "dummy"), help="dummy fills the weights at random: for measuring")
     add("--served-name", "--served-model-name", metavar="NAME", help="what clients call the model")
     add("--threads", type=int, metavar="N", help="of torch on a CPU")

@@ -25,8 +25,8 @@ def add(commands: Any) -> None:
     )
     gateway = parser.add_argument_group("gateway")
     add = gateway.add_argument
-    add("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1: this machine alone)")
-    add("--port", type=int, default=30000, help="0 takes a free one (30000)")
+    add("--host", default="127.0.0.1", help="the address to listen on (default 127.0.0.1: this machine alone)")
+    add("--port", type=int, default=30000, help="0 takes a free one (default 30000)")
     add(
         "--api-key",
         metavar="KEY",
@@ -35,8 +35,20 @@ def add(commands: Any) -> None:
     add("--admin-api-key", metavar="KEY", help="for /flush_cache; or CALLBOARD_ADMIN_API_KEY; by default the API key")
     add("--certfile", metavar="PEM", help="with --keyfile: serve over TLS")
     add("--keyfile", metavar="PEM")
-    add("--grace", type=float, default=5.0, metavar="SECONDS", help="what requests in progress get at a stop (5)")
-    add("--max-body-mib", type=float, default=32.0, metavar="MIB", help="the largest request body (32)")
+    add(
+        "--grace",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="what requests in progress get at a stop (default 5)",
+    )
+    add("--max-body-mib", type=float, default=32.0, metavar="MIB", help="the largest request body (default 32)")
+    add(
+        "--stream-interval",
+        type=float,
+        metavar="MS",
+        help="the least time between two events of a stream; by default 1 ms for each other live stream, at most 50",
+    )
     add("--quiet", action="store_true", help="print no line a second while busy")
     add_engine_arguments(parser)
     parser.set_defaults(command=serve)
@@ -49,7 +61,7 @@ def serve(arguments: argparse.Namespace) -> int:
     import anyio
 
     from ..actors.core import ActorDied, RestartLimit
-    from ..actors.gateway import GatewayOptions
+    from ..actors.gateway import GatewayOptions, check
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     options = GatewayOptions(
@@ -61,11 +73,10 @@ def serve(arguments: argparse.Namespace) -> int:
         keyfile=arguments.keyfile,
         grace_s=arguments.grace,
         body_bytes=int(arguments.max_body_mib * (1 << 20)),
+        stream_interval_ms=arguments.stream_interval,
     )
-    options.verify()  # before the model is loaded
-    for path in (options.certfile, options.keyfile):
-        if path is not None and not os.path.isfile(path):  # noqa: PTH113
-            raise ValueError(f"there is no file {path}")
+    anyio.run(check, options)  # before anything slow: a taken port should not wait for a model
+    _tell(f"callboard starts {arguments.model}")
     try:
         anyio.run(_serve, make_engine(arguments), options, arguments.quiet)
     except BaseExceptionGroup as errors:
@@ -120,11 +131,12 @@ async def _serve(engine: Engine, options: GatewayOptions, quiet: bool) -> None:
 
 def _announce(engine: Engine, options: GatewayOptions, url: str, seconds: float) -> None:
     keys = "an API key is needed" if options.api_key else "open to whoever can reach it"
+    key = "-H 'Authorization: Bearer KEY' " if options.api_key else ""
     lines = [
         ("address", f"{url}   ({keys})"),
         *summary(engine),
         ("OpenAI", f"base_url = {url}/v1"),
-        ("try", f"curl {url}/generate -H 'Content-Type: application/json' -d '{{\"text\": \"Hello\"}}'"),
+        ("try", f"curl {url}/generate {key}-H 'Content-Type: application/json' -d '{{\"text\": \"Hello\"}}'"),
         ("stop", "Ctrl-C"),
     ]
     _tell(f"callboard serves after {seconds:.1f} s")

@@ -27,25 +27,25 @@ from .actors.gateway.fake_engine import FakeEngine
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def command(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "callboard", *arguments],
-        capture_output=True, text=True, timeout=100, check=False, env=ENVIRONMENT, **options,
-    )  # fmt: skip
-
-
 # --- all commands ---
 
 
 def test_help_and_version_load_nothing_heavy():
     script = (
         "import sys; from callboard.__main__ import main\n"
-        "try: main(sys.argv[1:])\nexcept SystemExit as end: assert end.code == 0\n"
+        "for arguments in (['--help'], ['--version'], ['serve', '--help'], ['chat', '--help']):\n"
+        "    try: main(arguments)\n    except SystemExit as end: assert end.code == 0\n"
         "print(sorted(set(sys.modules) & {'torch', 'numpy', 'hypercorn', 'rich', 'anyio', 'msgspec', 'starlette'}))"
     )
-    for arguments in (["--help"], ["--version"], ["serve", "--help"], ["chat", "--help"]):
-        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
-        assert done.stdout.splitlines()[-1] == "[]"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "talk to a model in the terminal" in done.stdout
+    assert "--grace SECONDS" in done.stdout
+
+
+def test_without_a_command_the_commands_are_told(capsys: pytest.CaptureFixture[str]):
+    assert main([]) == 2
+    assert "callboard serve" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,14 @@ def test_help_and_version_load_nothing_heavy():
     [
         (["serve", "--port", "70000"], "port: 70000 is outside 0 to 65535"),
         (["serve", "--certfile", "a.pem"], "certfile, keyfile: both are needed"),
-        (["serve", "--certfile", "a.pem", "--keyfile", "b.pem"], "there is no file a.pem"),
-        (["serve", "--model", "nowhere/at/all"], "neither"),
-        (["serve", "--max-rows", "0"], "max_rows: 0 is outside"),
+        (
+            ["serve", "--certfile", "a.pem", "--keyfile", "b.pem"],
+            "a.pem or b.pem cannot be read: No such file or directory",
+        ),
+        (["serve", "--certfile", __file__, "--keyfile", __file__], "are not a PEM certificate and its key"),
+        (["serve", "--stream-interval", "-1"], "stream_interval_ms: -1 is outside 0 to 1000"),
+        (["chat", "--model", "nowhere/at/all", "hello"], "neither"),
+        (["chat", "--max-rows", "0", "hello"], "max_rows: 0 is outside"),
         (["chat", "--temperature", "-1", "hello"], "temperature: -1.0 is outside"),
         (["run", "missing.py"], "'missing.py' is not a Python file"),
         (["run", "missing.py", "--arg", "x"], "--arg: 'x' is not NAME=VALUE"),
@@ -108,15 +113,23 @@ def test_serve_answers_and_a_signal_ends_it(server: tuple[subprocess.Popen[str],
     assert "Traceback" not in rest
 
 
-def test_serve_on_a_taken_address_says_so():
+def test_serve_on_a_taken_address_says_so_before_it_loads_a_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    made: list[Any] = []
+    monkeypatch.setattr(serve, "make_engine", made.append)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = command("serve", "--port", str(port))
-    assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
-    assert "Traceback" not in done.stderr
+        assert main(["serve", "--port", str(port)]) == 1
+    assert capsys.readouterr().err == f"callboard: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    assert not made
+
+
+def test_serve_on_a_host_that_is_not_there_says_so(capsys: pytest.CaptureFixture[str]):
+    assert main(["serve", "--host", "nowhere.invalid"]) == 1
+    assert capsys.readouterr().err.startswith("callboard: cannot listen on host 'nowhere.invalid': ")
 
 
 def test_a_line_is_told_only_when_busy():
@@ -130,10 +143,10 @@ def test_a_line_is_told_only_when_busy():
 # --- chat ---
 
 
-def test_chat_answers_one_question_from_a_pipe():
-    done = command("chat", input="What is the capital of France?\n")
-    assert done.returncode == 0
-    assert done.stdout.strip()
+def test_chat_answers_one_question_from_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("What is the capital of France?\n"))
+    assert main(["chat", "--threads", "1"]) == 0
+    assert capsys.readouterr().out.strip()
 
 
 def test_chat_answers_one_question_of_the_command_line(
@@ -257,11 +270,11 @@ def other(s):
 """
 
 
-def test_run_runs_a_program_of_a_file(tmp_path: Path):
+def test_run_runs_a_program_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     (tmp_path / "programs.py").write_text(PROGRAM)
-    done = command("run", f"{tmp_path}/programs.py:greet", "--arg", "name=Ann", "--json", "times=2")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Hello AnnHello Ann")
+    target = f"{tmp_path}/programs.py:greet"
+    assert main(["run", target, "--arg", "name=Ann", "--json", "times=2", "--threads", "1"]) == 0
+    assert capsys.readouterr().out.startswith("Hello AnnHello Ann")
 
 
 def test_run_says_which_programs_there_are(tmp_path: Path):
@@ -292,10 +305,9 @@ def test_doctor_finds_that_this_machine_can_run(capsys: pytest.CaptureFixture[st
     assert "callboard chat" in told
 
 
-def test_doctor_starts_the_model_that_ships():
-    done = command("doctor")
-    assert done.returncode == 0
-    assert re.search(r"answers '.+'; [\d.]+ s to start", done.stdout)
+def test_doctor_starts_the_model_that_ships(capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor"]) == 0
+    assert re.search(r"answers '.+'; [\d.]+ s to start", capsys.readouterr().out)
 
 
 def test_doctor_says_what_to_do():

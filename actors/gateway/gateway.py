@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import socket
+import ssl
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -18,7 +19,7 @@ from .room import Room
 from .routes import make_app
 from .service import Service
 
-__all__ = ["Address", "Gateway"]
+__all__ = ["Address", "Gateway", "check"]
 
 _LOG = logging.getLogger("callboard.gateway")
 _CLOSING_S = 2.0  # for connections to close once their exchanges have ended
@@ -33,7 +34,7 @@ class Gateway(Actor[Address]):
 
     It listens once spawned.  A stop takes no more requests and gives those in progress options.grace_s seconds; the
     supervisor's own grace must be longer than that by a few.  Raises OSError if the address is taken, ValueError if
-    an option is out of range.  It installs no signal handler.
+    an option is out of range or no certificate.  It installs no signal handler.
     """
 
     def __init__(self, service: Service, options: GatewayOptions | None = None) -> None:
@@ -46,6 +47,7 @@ class Gateway(Actor[Address]):
         self._url = ""
 
     async def __aenter__(self) -> Self:
+        _check_certificate(self._options)
         self._socket = await _listen(self._options)
         host, port = self._socket.getsockname()[:2]
         scheme = "http" if self._options.certfile is None else "https"
@@ -105,9 +107,35 @@ class Gateway(Actor[Address]):
         return config
 
 
+async def check(options: GatewayOptions) -> None:
+    """Raise what a gateway's start would: OSError for an address, ValueError for the rest.  Nothing stays bound.
+
+    For whoever has slow work to do first (a model to load): a slip should not wait for it.
+    """
+    options.verify()
+    _check_certificate(options)
+    (await _listen(options)).close()
+
+
+def _check_certificate(options: GatewayOptions) -> None:
+    certfile, keyfile = options.certfile, options.keyfile
+    if certfile is None or keyfile is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certfile, keyfile)
+    except ssl.SSLError as error:
+        told = f"certfile, keyfile: {certfile} and {keyfile} are not a PEM certificate and its key"
+        raise ValueError(told) from error
+    except OSError as error:
+        raise ValueError(f"certfile, keyfile: {certfile} or {keyfile} cannot be read: {error.strerror}") from error
+
+
 async def _listen(options: GatewayOptions) -> socket.socket:
     """Bind and listen, so that a taken address fails the start and port 0 is known at once."""
-    found = await anyio.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
+    try:
+        found = await anyio.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        raise OSError(error.errno, f"cannot listen on host {options.host!r}: {error.strerror}") from error
     family, kind, protocol, _, address = found[0]
     bound = socket.socket(family, kind, protocol)
     try:
