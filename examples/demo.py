@@ -1,6 +1,7 @@
 """Run programs on the model that ships with callboard: `make demo`."""
 
 import asyncio
+import textwrap
 import time
 
 from programs import character, conversation, name_server, question, tips, tool
@@ -23,9 +24,13 @@ def heading(title: str, program: str) -> None:
 
 
 def show(label: str, text: str) -> None:
-    """Print one variable."""
+    """Print one variable, its lines under each other."""
+    width = max(40, min(console.width, 100) - 13)
+    lines = [
+        part for line in text.strip().split("\n") for part in textwrap.wrap(line, width, drop_whitespace=False) or [""]
+    ]
     console.print(f"  [dim]{label:>9}[/]  ", end="")
-    console.print(text.strip().replace("\n", "\n             "), markup=False)
+    console.print("\n             ".join(lines), markup=False)
 
 
 async def stream() -> None:
@@ -52,7 +57,7 @@ async def tour() -> None:
     show("program", await state.atext())
 
     heading("The model chooses a tool; Python acts on the choice", "tool")
-    for asked in ("What is 7 * 8?", "Who was the first person on the moon?"):
+    for asked in ("What is 7 * 8?", "Who won the world cup in 1998?"):
         state = await tool.arun(text=asked)
         show("user", asked)
         show("tool", f"{state['tool']} <-{state['input']}")
@@ -82,7 +87,7 @@ async def batch() -> None:
     states = await question.arun_batch(items, progress_bar=True)
     answers = [state["answer"].strip() for state in states]
     for row in range(0, len(answers), 2):
-        console.print(f"  {answers[row]:<44}{answers[row + 1]}", markup=False)
+        console.print(f"  {answers[row]:<40}{answers[row + 1]}", markup=False)
 
 
 async def main() -> None:
