@@ -26,9 +26,9 @@ def heading(title: str, program: str) -> None:
 def show(label: str, text: str) -> None:
     """Print one variable, its lines under each other."""
     width = max(40, min(console.width, 100) - 13)
-    lines = [
-        part for line in text.strip().split("\n") for part in textwrap.wrap(line, width, drop_whitespace=False) or [""]
-    ]
+    lines: list[str] = []
+    for line in text.strip().split("\n"):
+        lines += textwrap.wrap(line, width) if len(line) > width else [line]
     console.print(f"  [dim]{label:>9}[/]  ", end="")
     console.print("\n             ".join(lines), markup=False)
 
