@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
+
 from ...actors.backend import Prompt
 from ...actors.chat_template import ChatTemplate
 from ...actors.errors import GenerationFailed, InvalidRequest
@@ -20,7 +22,9 @@ from .sdk import fault_of, sdk
 __all__ = ["Anthropic"]
 
 _ABLE = Capabilities(
-    sampling=frozenset({"max_new_tokens", "stop", "temperature", "top_p", "top_k"}), begun=True, temperature=1.0
+    sampling=frozenset({"max_new_tokens", "stop", "temperature", "top_p", "top_k", "json_schema"}),
+    begun=True,
+    temperature=1.0,
 )
 
 
@@ -78,9 +82,15 @@ class Anthropic(RemoteBackend):
             request["system"] = system
         if sampling.stop:
             request["stop_sequences"] = list(sampling.stop)
-        for field, default in (("temperature", 1.0), ("top_p", 1.0), ("top_k", -1)):
-            if getattr(sampling, field) != default:
-                request[field] = getattr(sampling, field)
+        if sampling.json_schema is not None:
+            schema = msgspec.json.decode(sampling.json_schema)
+            request["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
+        # The SDK no longer names these, for not every model takes them; those that do read them from the body.
+        request["extra_body"] = {
+            field: getattr(sampling, field)
+            for field, default in (("temperature", 1.0), ("top_p", 1.0), ("top_k", -1))
+            if getattr(sampling, field) != default
+        }
         return lambda: self._stream(request, said.begun[len(begun) :])
 
     async def _stream(self, request: dict[str, Any], space: str) -> AsyncGenerator[Delta, None]:

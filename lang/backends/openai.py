@@ -25,7 +25,7 @@ __all__ = ["OpenAI"]
 _SAMPLING = frozenset({
     "max_new_tokens", "stop", "temperature", "top_p", "frequency_penalty", "presence_penalty", "logit_bias", "seed",
 })  # fmt: skip
-_CHAT = Capabilities(sampling=_SAMPLING, begun=False, stops=4, temperature=2.0)
+_CHAT = Capabilities(sampling=_SAMPLING | {"json_schema"}, begun=False, stops=4, temperature=2.0)
 _COMPLETION = Capabilities(sampling=_SAMPLING, select=True, outside=True, stops=4, temperature=2.0)
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 _COMPLETION_MODELS = ("babbage-002", "davinci-002")
@@ -105,6 +105,9 @@ class OpenAI(RemoteBackend):
                     "let gen stand alone in assistant(...)",
                 )
             request |= {"messages": list(said.messages), self._token_limit: sampling.max_new_tokens}
+            if sampling.json_schema is not None:
+                schema = {"name": "answer", "schema": msgspec.json.decode(sampling.json_schema), "strict": True}
+                request["response_format"] = {"type": "json_schema", "json_schema": schema}
         else:
             request |= {"prompt": prompt.text, "max_tokens": sampling.max_new_tokens}
         return lambda: self._stream(request)
