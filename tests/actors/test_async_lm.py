@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import runpy
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -546,6 +547,16 @@ async def test_byte_fallback_tokens_have_their_bytes(tmp_path: Path) -> None:
         text = "naïve 東京"
         assert b"".join(lm.byte_vocab[token] for token in lm.encode(text)).decode().strip() == text
         assert len(lm.byte_vocab) == lm.engine.limits.vocabulary
+
+
+async def test_the_example_keeps_its_letter_out(capsys: pytest.CaptureFixture[str]) -> None:
+    await runpy.run_path(str(Path(callboard.__file__).parent / "examples" / "smc.py"))["main"]()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 1
+    for line in lines[:-1]:
+        share, text = line.split("  The", 1)
+        assert "e" not in text.lower()
+        assert 0 < float(share.strip(" %")) <= 100
 
 
 def test_it_is_public() -> None:

@@ -24,6 +24,7 @@ def blocks(page: str) -> str:
     ("page", "words"),
     [
         ("README.md", ["Rome", "Tokyo", "Paris"]),
+        ("docs/async-lm.md", ["Paris", "torch.Size([2, 4096])", "torch.Size([4096])"]),
         ("docs/tutorial.md", ["Rome", "Tokyo", "calculator", "8.8.8.8", "Berlin", "Paris", "42", "temperature: -1"]),
     ],
 )
