@@ -133,3 +133,24 @@ async def test_random_weights_write_only_valid_documents(tmp_path: Path) -> None
                     group.start_soon(run, engine, index)
     assert wrong == []
     assert cut <= SCHEMAS // 50  # long documents, and they say that they are cut
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("constraint", "message"),
+    [
+        ({"regex": "[0-9]{9}"}, GRAMMAR_CUT),
+        ({"regex": "[0-9]+"}, ""),  # it holds wherever it is cut
+        ({"json_schema": '{"const":"a rather long text"}'}, GRAMMAR_CUT),
+        ({"ebnf": 'start: "a"*'}, ""),
+        ({}, ""),
+    ],
+)
+async def test_a_length_limit_tells_whether_it_has_cut_the_grammar(
+    tmp_path: Path, constraint: dict[str, str], message: str
+) -> None:
+    folder = write_tiny_model(tmp_path, eos=True)
+    sampling = SamplingParams(max_new_tokens=3, temperature=0, ignore_eos=True, logit_bias={1: -100.0}, **constraint)
+    async with Engine(folder, load_format="dummy", seed=3, max_rows=2, kv_slots=512, threads=1) as engine:
+        done = await engine.complete("x", sampling)
+    assert (done.finish.reason, done.finish.message) == ("length", message)

@@ -95,6 +95,23 @@ def test_the_minimum_holds_while_the_match_can_go_on(driver: Driver) -> None:
     assert tokens[4] == EOS[0]
 
 
+def test_a_step_tells_whose_text_may_end_here(driver: Driver) -> None:
+    digits, pair = (SamplingParams(temperature=0.0, regex=regex) for regex in ("[0-9]+", "[0-9]{2}"))
+    free = SamplingParams(temperature=0.0)
+    done = driver.step(driver.extend(0, PROMPT, digits), driver.extend(1, PROMPT, pair), driver.extend(2, PROMPT, free))
+    assert read(done.accepting) == [0]
+    assert read(driver.step(decode=(0, 1, 2)).accepting) == [0, 1]
+
+
+def test_schemas_and_grammars_bind_rows_too(driver: Driver, tokenizer: Tokenizer) -> None:
+    schema = SamplingParams(temperature=1.0, json_schema='{"enum":["red","green"]}')
+    grammar = SamplingParams(temperature=1.0, ebnf='root ::= "up" | "down"')
+    for sampling, allowed in ((schema, {'"red"', '"green"'}), (grammar, {"up", "down"})):
+        tokens = finish(driver, 0, read(driver.step(driver.extend(0, PROMPT, sampling)).tokens))
+        assert tokenizer.decode(tokens) in allowed
+        driver.step(retire=(0,))
+
+
 def test_rows_that_leave_no_token_fail_alone(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     # llguidance would allow nothing but what the logits rule out: a regex of one token whose logit is minus infinity
     free = SamplingParams(temperature=0.0)
