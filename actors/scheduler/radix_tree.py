@@ -210,6 +210,20 @@ class RadixTree:
         self.version += 1
         return np.concatenate(parts)
 
+    def prune(self, node: Node) -> Slots:
+        """Let go of a node that nobody holds, and of those above it that then hold nothing else; returns their slots."""
+        parts: list[Slots] = []
+        while (above := node.parent) is not None and not node.locks and not node.children:
+            parts.append(self._cut(node, len(node.slots)))
+            node = above
+        if not parts:
+            return _NONE
+        freed = np.concatenate(parts)
+        self.tokens -= len(freed)
+        self.evicted += len(freed)
+        self.version += 1
+        return freed
+
     def _cut(self, leaf: Node, wanted: int) -> Slots:
         """Take up to `wanted` slots off the end of a leaf, and the leaf itself if none are left."""
         keep = len(leaf.slots) - wanted

@@ -191,6 +191,8 @@ class State:
             memory.give(rows.slots[row, shared:length])
         memory.give(rows.spare[row])
         memory.tree.unlock(node)
+        if request.failed:  # what it had published is in doubt too, and would fail whoever shares it next
+            memory.give(memory.tree.prune(node))
         output = rows.output(row)
         ended = bool(rows.ended[row])
         if rows.last_step[row] >= 0:  # the worker has heard of it

@@ -270,6 +270,22 @@ def test_a_row_that_fails_ends_alone() -> None:
     run.verify()
 
 
+def test_what_a_failed_row_had_put_into_the_cache_is_not_shared_on() -> None:
+    run = ScheduleDriver(
+        SchedulerOptions(slots=256, rows=4),
+        failing=lambda number, position: "a NaN" if (number, position) == (1, 10) else None,
+    )
+    bad = run.submit(1, PROMPT[:7], sampling(6))
+    run.run()
+    again = run.submit(2, PROMPT[:7], sampling(6))
+    run.run()
+    assert bad.finish is not None
+    assert bad.finish.reason == "error"
+    assert again.finish is not None
+    assert (again.finish.cached_tokens, again.output) == (0, expected(PROMPT[:7], 5, 6))
+    run.verify()
+
+
 def test_what_can_never_fit_is_told_with_numbers() -> None:
     run = driver(slots=20)
     asked = run.submit(0, PROMPT, sampling(13))
