@@ -46,10 +46,6 @@ class StagedStream(Stream):
             self._called_off = True
             self._acting.cancel()
 
-    async def start(self) -> None:
-        """Come to life; it is told nothing before its body waits: until then it can look for itself."""
-        await self._spawn()
-
     async def run(self, inbox: Inbox[ToStream]) -> None:
         """Perform the body, and execute until the end of both."""
         try:
@@ -59,7 +55,6 @@ class StagedStream(Stream):
             self._acting = self._body = None
             try:
                 if self._beside is None:
-                    self.address = self.ref
                     await super().run(inbox)
                 elif not self._beside.done():
                     with anyio.CancelScope(shield=True):
@@ -88,14 +83,4 @@ class StagedStream(Stream):
             task.uncancel()
 
     def _go_on_beside(self, inbox: Inbox[ToStream]) -> None:
-        self.listen(self.ref)
         self._beside = self.loop.create_task(super().run(inbox), name=f"{self.name} (steps)")
-
-    async def _execute_all(self, inbox: Inbox[ToStream]) -> None:
-        if self._beside is not None:
-            await super()._execute_all(inbox)
-        else:  # the body has said everything
-            if self.steps is not None:
-                await self._execute(self.steps)
-            if not self.over:
-                await self._conclude()

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import anyio
 
-from ..actors.core import Actor, Inbox, Ref, Stopped
+from ..actors.core import Actor, Inbox, Stopped
 from ..actors.errors import Aborted, GenerationFailed
 from .choices import token_length_normalized
 from .expression import RoleBegin, RoleEnd, RoleText
@@ -32,18 +32,7 @@ class Stream(StreamState, Actor[ToStream]):
     async def start(self) -> None:
         """Come to life under the backend's programs; SupervisorClosed if it is not open."""
         # Two messages at most wait at a time: one Append, which takes in what comes behind it, and the End.
-        self.listen(await self._spawn())
-
-    async def _spawn(self) -> Ref[ToStream]:
-        return await self.backend.programs.spawn(self._itself, name=self.name, restart="temporary", mailbox=2)
-
-    def listen(self, address: Ref[ToStream]) -> None:
-        """Be told from now on, and of what was said so far."""
-        self.address = address
-        if self.steps is not None:
-            self.address.post(Append(self.steps))
-        if self.ended and not self.over:
-            self.address.post(End())
+        self.address = await self.backend.programs.spawn(self._itself, name=self.name, restart="temporary", mailbox=2)
 
     def _itself(self) -> Self:
         return self
@@ -58,8 +47,8 @@ class Stream(StreamState, Actor[ToStream]):
         """Say that nothing more comes."""
         if not self.ended:
             self.ended = True
-            if self.address is not None:
-                self.address.post(End())
+            if self.listening:
+                self.ref.post(End())
 
     async def cancel(self, error: BaseException) -> None:
         """End now, for `error`, and wait until nothing of it is left, branches included."""
@@ -122,6 +111,18 @@ class Stream(StreamState, Actor[ToStream]):
             self.bell.ring()
 
     async def _execute_all(self, inbox: Inbox[ToStream]) -> None:
+        if self.steps is not None:  # said before it looked: most programs never send it a message
+            await self._execute(self.steps)
+            if self.over:
+                return
+        if self.ended and self.steps is None:
+            await self._conclude()
+            return
+        self.listening = True
+        if self.steps is not None:
+            self.ref.post(Append(self.steps))
+        if self.ended:
+            self.ref.post(End())
         while True:
             for message, _ in await inbox.batch():
                 if type(message) is Append:

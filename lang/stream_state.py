@@ -30,6 +30,8 @@ class StreamState:
     waiter raises it.
     """
 
+    ref: Ref[ToStream]  # of the actor it is
+
     def __init__(self, name: str, backend: Backend, defaults: Defaults, parent: StreamState | None = None) -> None:
         self.name = name
         self.backend = backend
@@ -55,7 +57,8 @@ class StreamState:
         # Who is concerned.
         self.bell = Bell()
         self.text_bell = Bell()
-        self.address: Ref[ToStream] | None = None
+        self.address: Ref[ToStream] | None = None  # once it was started
+        self.listening = False  # it waits for messages: until then it looks for itself
         self.performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
         self.branches: tuple[Any, ...] = ()  # of Stream
         self._trace: TracebackType | None = None
@@ -69,8 +72,8 @@ class StreamState:
             self.steps.extend(steps)
             return
         self.steps = list(steps)
-        if self.address is not None:
-            self.address.post(Append(self.steps))
+        if self.listening:
+            self.ref.post(Append(self.steps))
 
     @property
     def has_room(self) -> bool:
