@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         user_begin,
         user_end,
     )
-    from .lang.backends import Anthropic, OpenAI, Retries, RuntimeEndpoint
+    from .lang.backends import Anthropic, Gemini, OpenAI, Retries, RuntimeEndpoint
 
 __version__ = "0.1.0"
 
@@ -51,6 +51,7 @@ __all__ = [
     "Backend",
     "BackendUnset",
     "Engine",
+    "Gemini",
     "GenerationFailed",
     "InvalidRequest",
     "NullBackend",
@@ -83,7 +84,7 @@ _ROOMS = {
     "Backend": ".actors.backend",
     "Engine": ".actors.engine",
     "SamplingParams": ".actors.sampling",
-    **dict.fromkeys(("Anthropic", "OpenAI", "Retries", "RuntimeEndpoint"), ".lang.backends"),
+    **dict.fromkeys(("Anthropic", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint"), ".lang.backends"),
     **dict.fromkeys(("Aborted", "BackendUnset", "GenerationFailed", "InvalidRequest", "Overloaded"), ".actors.errors"),
 }
 

@@ -3,7 +3,8 @@
 from .anthropic import Anthropic
 from .capabilities import Capabilities
 from .fault import Retries
+from .gemini import Gemini
 from .openai import OpenAI
 from .runtime_endpoint import RuntimeEndpoint
 
-__all__ = ["Anthropic", "Capabilities", "OpenAI", "Retries", "RuntimeEndpoint"]
+__all__ = ["Anthropic", "Capabilities", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint"]

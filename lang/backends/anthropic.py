@@ -67,7 +67,7 @@ class Anthropic(RemoteBackend):
         stack.push_async_callback(self._client.close)
 
     def _attempt(self, prompt: Prompt, sampling: SamplingParams) -> Attempt:
-        said = converse(prompt, self.chat_template, self.who)
+        said = converse(prompt, self.chat_template, self.who, begun=self.capabilities.begun)
         system, messages = _system(list(said.messages), self.who)
         begun = said.begun.rstrip()  # the API refuses space at the end; the answer then begins with it
         if begun:

@@ -20,10 +20,10 @@ class Conversation(msgspec.Struct, frozen=True):
     begun: str = ""
 
 
-def converse(prompt: Prompt, template: ChatTemplate, who: str) -> Conversation:
+def converse(prompt: Prompt, template: ChatTemplate, who: str, *, begun: bool) -> Conversation:
     """Turn a prompt, written with `template`, into messages; InvalidRequest if it is more than messages can say.
 
-    Text without any role is one user message.
+    Text without any role is one user message.  begun: whether the service goes on with an answer that has begun.
     """
     if not prompt.messages and prompt.role is None:
         if not prompt.text:
@@ -32,7 +32,14 @@ def converse(prompt: Prompt, template: ChatTemplate, who: str) -> Conversation:
     if prompt.role != "assistant":
         where = "outside of the roles" if prompt.role is None else f"in the role {prompt.role!r}"
         raise InvalidRequest("messages", f"{who} speaks as assistant only: put gen in assistant(...), not {where}")
-    return Conversation(prompt.messages, _begun(prompt, template, who))
+    written = _begun(prompt, template, who)
+    if written and not begun:
+        raise InvalidRequest(
+            "messages",
+            f"{who} cannot go on with an answer that the program began ({written[:40]!r}): "
+            "let gen stand alone in assistant(...)",
+        )
+    return Conversation(prompt.messages, written)
 
 
 def _begun(prompt: Prompt, template: ChatTemplate, who: str) -> str:

@@ -97,13 +97,7 @@ class OpenAI(RemoteBackend):
             **_sampling(sampling),
         }
         if self.is_chat_model:
-            said = converse(prompt, self.chat_template, self.who)
-            if said.begun:
-                raise InvalidRequest(
-                    "messages",
-                    f"{self.who} cannot go on with an answer that the program began ({said.begun[:40]!r}): "
-                    "let gen stand alone in assistant(...)",
-                )
+            said = converse(prompt, self.chat_template, self.who, begun=self.capabilities.begun)
             request |= {"messages": list(said.messages), self._token_limit: sampling.max_new_tokens}
             if sampling.json_schema is not None:
                 schema = {"name": "answer", "schema": msgspec.json.decode(sampling.json_schema), "strict": True}

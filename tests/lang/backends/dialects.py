@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from callboard import Anthropic, OpenAI, Retries, RuntimeEndpoint
+from callboard import Anthropic, Gemini, OpenAI, Retries, RuntimeEndpoint
 from callboard.lang.backends.remote import RemoteBackend
 
 from .service import Act, Service, stream
 
-__all__ = ["DIALECTS", "Dialect", "service_of"]
+__all__ = ["CHATTING", "DIALECTS", "Dialect", "service_of"]
 
 
 class Dialect(NamedTuple):
@@ -49,7 +49,7 @@ class Dialect(NamedTuple):
         return Act((body,), status, (("content-type", "application/json"), *named))
 
     def speak(self, body: dict[str, Any]) -> Act:
-        if not body.get("stream"):  # a prompt to be read, and nothing to be said
+        if "sampling_params" in body and not body.get("stream"):  # a prompt to be read, and nothing to be said
             return Act((msgspec.json.encode({"text": "", "meta_info": {"prompt_tokens": 7}}),))
         return stream(*self.told("re: ", self.question(body)))
 
@@ -183,4 +183,30 @@ ANTHROPIC = Dialect(
     {},
 )
 
-DIALECTS = (NATIVE, CHAT, COMPLETION, ANTHROPIC)
+
+# --- Google's --------------------------------------------------------------------------------------------------------
+
+
+def _google(text: str | None, reason: str | None = None) -> bytes:
+    content = {"role": "model", "parts": [{"text": "hm", "thought": True}, *([{"text": text}] if text else [])]}
+    usage = {"promptTokenCount": 7, "candidatesTokenCount": 2, "cachedContentTokenCount": 3}
+    ending = {} if reason is None else {"finishReason": reason}
+    return _data({"candidates": [{"content": content, "index": 0, **ending}], "usageMetadata": usage})
+
+
+GOOGLE = Dialect(
+    "gemini",
+    lambda url, **options: Gemini(
+        "gemini", **{"retries": _FAST, "base_url": f"{url}/v1beta", "api_key": "secret", **options}
+    ),
+    list,
+    lambda text, so_far: _google(text),
+    lambda text, reason: [_google(None, {"stop": "STOP", "length": "MAX_TOKENS"}.get(reason, reason))],
+    lambda message, kind: {"error": {"message": message, "status": kind.upper()}},
+    lambda message, kind: _data({"error": {"code": 503 if kind == "overloaded_error" else 500, "message": message}}),
+    lambda body: body["contents"][-1]["parts"][0]["text"],
+    {},
+)
+
+DIALECTS = (NATIVE, CHAT, COMPLETION, ANTHROPIC, GOOGLE)
+CHATTING = (CHAT, ANTHROPIC, GOOGLE)
