@@ -50,7 +50,7 @@ def convert(value: Any, kind: type[T], rules: Rules, *, at: str = "") -> T:
     """Turn a JSON object into a `kind`; `at` is where it stood in the body."""
     if not isinstance(value, dict):
         raise InvalidRequest(at or "body", f"a JSON object is needed, not {_name(value)}")
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
+    known = kind.__struct_encode_fields__  # structs.fields would evaluate every annotation, at 0.5 ms a request
     given: dict[str, Any] = {}
     for name, item in cast("dict[str, Any]", value).items():
         if item is None or name in rules.ignored:
