@@ -182,8 +182,8 @@ def _heaviest(weights_SV: Tensor, width: int) -> tuple[Tensor, Tensor]:
 def penalize(logits_NV: Tensor, subtracted_NV: Tensor, divisors_NV: Tensor | None = None) -> None:
     """Make tokens that were already there less likely (or more, with negative penalties), in place.
 
-    subtracted_NV: from `subtracted`.  divisors_NV: the repetition penalty where a token was in prompt or output, else 1;
-    what is left of a logit is divided by it if positive, else multiplied (Keskar et al. 2019, CTRL).  float32 both.
+    subtracted_NV: from `subtracted`.  divisors_NV: the repetition penalty where a token was in prompt or output, else
+    1; what is left of a logit is divided by it if positive, else multiplied (Keskar et al. 2019, CTRL).  float32 both.
     """
     logits_NV.sub_(subtracted_NV)
     if divisors_NV is not None:
