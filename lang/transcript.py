@@ -84,6 +84,7 @@ class Transcript:
         """Give one that goes on from here by itself."""
         other = Transcript()
         other._pieces = [self.text]
-        for slot in ("length", "messages", "role", "suffix", "tail", "tokens", "written"):
-            setattr(other, slot, getattr(self, slot))
+        other.length, other.tokens, other.tail = self.length, self.tokens, self.tail
+        other.messages = self.messages
+        other.role, other.suffix, other.written = self.role, self.suffix, self.written
         return other

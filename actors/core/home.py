@@ -8,6 +8,8 @@ from collections.abc import Callable
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
+import anyio
+
 from .errors import DeadLetter
 from .local import LocalRef
 from .ref import Ref
@@ -27,7 +29,8 @@ class Home:
     """
 
     __slots__ = (
-        "_calls", "_dead_letter", "closed", "dead_letters", "debug", "fail", "lock", "loop", "make_ref", "thread",
+        "_calls", "_dead_letter", "closed", "dead_letters", "debug", "fail", "lock", "loop", "make_ref", "make_scope",
+        "thread",
     )  # fmt: skip
 
     def __init__(
@@ -38,6 +41,8 @@ class Home:
         self.lock = Lock()
         # A simulated loop brings refs of its own, which drop, delay and crash.
         self.make_ref: Callable[[Child, Mailbox], Ref[Any]] = getattr(self.loop, "make_ref", LocalRef)
+        # The class of the scopes anyio makes here: anyio.CancelScope() looks for its backend anew each time.
+        self.make_scope: Callable[[], anyio.CancelScope] = type(anyio.CancelScope())
         self.debug = debug
         self.closed = False
         self.dead_letters = 0

@@ -34,7 +34,7 @@ class Life:
         self.paused = False  # the supervisor ended this life and goes on from there itself
         self._started: asyncio.Future[None] | None = None
         self._actor: Actor[Any] | None = actor
-        self._scope = anyio.CancelScope()
+        self._scope = child.mailbox.home.make_scope()
         self._timer: asyncio.TimerHandle | None = None
         self._cause: BaseException | None = None
         actor.ref = child.ref
