@@ -11,7 +11,7 @@ from typing import Any, cast
 import anyio
 import msgspec
 
-from ...actors.errors import GenerationFailed, InvalidRequest, Overloaded
+from ...actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
 
 __all__ = ["Fault", "Patience", "Retries", "cut", "refused", "retry_after_s", "said", "silent", "unreachable"]
 
@@ -77,6 +77,7 @@ class Patience:
 # --- what a status means --------------------------------------------------------------------------------------------
 
 _BUSY = (429, 503, 529)  # 529 is Anthropic's word for overloaded
+_ABORTED = 499  # callboard's, for a generation that somebody ended by its name
 _MISTAKEN = (400, 404, 413, 415, 422)
 _SPENT = ("insufficient_quota", "billing_hard_limit_reached")  # a 429 that no waiting helps
 
@@ -98,6 +99,8 @@ def refused(
         if field:
             return Fault(InvalidRequest(field, f"{who}: {message.removeprefix(f'{field}: ')}"))
         return Fault(InvalidRequest("request", words))
+    if status == _ABORTED:
+        return Fault(Aborted(words))
     if status in _BUSY and code not in _SPENT:
         hint = 1.0 if after_s is None else after_s
         return Fault(Overloaded(words, retry_after_s=hint), retry=status in retryable, after_s=after_s)
@@ -153,6 +156,25 @@ class Said(msgspec.Struct, frozen=True):
     code: str | None = None
     kind: str | None = None
     status: int | None = None
+
+    @property
+    def meant(self) -> int:
+        """The status of an error that comes as an event, in a stream that had begun well."""
+        return self.status or _STATUS_OF_KIND.get(self.kind or "") or _STATUS_OF_KIND.get(self.code or "") or 500
+
+
+_STATUS_OF_KIND = {
+    "aborted_error": 499,
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "overloaded_error": 529,
+    "timeout_error": 504,
+}
 
 
 def said(body: Any) -> Said:

@@ -87,8 +87,7 @@ class HttpBackend(RemoteBackend):
         ):
             async for event in news:
                 if isinstance(event, dict) and (error := cast("dict[str, Any]", event).get("error")):
-                    words = said(error)
-                    raise self._refused(words.status or 500, error, {})
+                    raise self._refused(said(error).meant, error, {})
                 yield event
 
     @asynccontextmanager

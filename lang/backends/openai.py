@@ -17,7 +17,7 @@ from .capabilities import Capabilities
 from .conversation import converse
 from .fault import Fault, Retries
 from .remote import Attempt, RemoteBackend
-from .scoring import ReadToken, score_read
+from .scoring import ReadToken, score_read, verify_choices
 from .sdk import fault_of, sdk
 
 __all__ = ["OpenAI"]
@@ -149,8 +149,7 @@ class OpenAI(RemoteBackend):
         The service tells its tokens' texts and not their ids: those of the scores are -1.
         """
         if not self.is_chat_model:
-            if not continuations or any(not text for text in continuations):
-                raise InvalidRequest("choices", "at least one is needed, and none may be empty")
+            verify_choices(continuations)
             return await self._score(prompt.text, continuations)
         return await super().score(prompt, continuations)
 

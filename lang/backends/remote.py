@@ -80,6 +80,7 @@ class RemoteBackend(Backend):
             raise RuntimeError("this backend is entered already; make another one for another block")
         async with AsyncExitStack() as stack:
             self._slots = anyio.Semaphore(self._concurrency)
+            stack.callback(setattr, self, "_slots", None)
             await self._connect(stack)
             self.programs = await stack.enter_async_context(Supervisor("programs"))
             self._stack = stack.pop_all()

@@ -18,13 +18,13 @@ from .fault import Retries
 from .http import HttpBackend
 from .native import NativeReply, native_request
 from .remote import Attempt
-from .scoring import ReadToken, score_read
+from .scoring import ReadToken, score_read, verify_choices
 from .templates import template_named
 
 __all__ = ["RuntimeEndpoint"]
 
 _LOG = logging.getLogger("callboard.backends")
-_RETRYABLE = frozenset({429, 502, 503, 504})
+_RETRYABLE = frozenset({429, 502, 503, 504, 529})
 _MARGIN = 8  # tokens before the prompt's end from which choices are first looked at
 _BATCH = 64  # choices a request
 _ABLE = Capabilities(sampling=EVERYTHING, select=True, outside=True, prefill=True, least_tokens=0)
@@ -122,8 +122,7 @@ class RuntimeEndpoint(HttpBackend):
         Log-probabilities are asked for from a few tokens before the prompt's end; if the continuations already differ
         there, once more from its beginning.
         """
-        if not continuations or any(not text for text in continuations):
-            raise InvalidRequest("choices", "at least one is needed, and none may be empty")
+        verify_choices(continuations)
         length = await self._prompt_tokens(prompt.text) if prompt.text else 0
         for start in (max(length - _MARGIN, 0), 0):
             texts = [*([prompt.text] if prompt.text else []), *(prompt.text + text for text in continuations)]

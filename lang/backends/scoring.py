@@ -7,9 +7,10 @@ from collections.abc import Hashable, Sequence
 import msgspec
 
 from ...actors.backend import Scores
+from ...actors.errors import InvalidRequest
 from ...actors.messages import Score
 
-__all__ = ["ReadToken", "score_read"]
+__all__ = ["ReadToken", "score_read", "verify_choices"]
 
 
 class ReadToken(msgspec.Struct, frozen=True):
@@ -18,6 +19,12 @@ class ReadToken(msgspec.Struct, frozen=True):
     identity: Hashable
     token: int
     logprob: float | None
+
+
+def verify_choices(continuations: Sequence[str]) -> None:
+    """Raise InvalidRequest if there is nothing to choose from."""
+    if not continuations or any(not text for text in continuations):
+        raise InvalidRequest("choices", "at least one is needed, and none may be empty")
 
 
 def score_read(

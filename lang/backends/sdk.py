@@ -14,18 +14,6 @@ __all__ = ["RETRYABLE", "fault_of", "sdk"]
 RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 529})
 """The statuses after which the vendors' own clients try again."""
 
-_STATUS_OF_KIND = {  # an error event in a stream has a type and no status of its own
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "overloaded_error": 529,
-    "timeout_error": 504,
-}
-
 
 def sdk(name: str) -> ModuleType:
     """Import a vendor's SDK; ImportError says how to get it."""
@@ -56,8 +44,8 @@ def _refused(error: Any, who: str) -> Fault:
     words = said(error.body if error.body is not None else error.message)
     response = getattr(error, "response", None)
     status = getattr(error, "status_code", None) or 0
-    if status < 400:  # the stream had begun well
-        status = _STATUS_OF_KIND.get(words.kind or "") or _STATUS_OF_KIND.get(words.code or "") or 500
+    if status < 400:
+        status = words.meant
     return refused(
         status, words.message, who=who, retryable=RETRYABLE, field=words.field, code=words.code,
         headers={} if response is None else response.headers,

@@ -205,6 +205,8 @@ async def test_entering_twice_and_using_it_outside(dialect: Dialect):
                     with pytest.raises(RuntimeError, match="entered already"):
                         await backend.__aenter__()
                     assert (await two_turns.arun("a", second="b", backend=backend))["first_answer"] == "re: a"
+                with pytest.raises(RuntimeError, match="not entered"):
+                    await anext(backend.generate(_ASKED, cb.SamplingParams()))
 
 
 @pytest.mark.parametrize(("name", "make"), [("openai", cb.OpenAI), ("anthropic", cb.Anthropic)])

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import callboard as cb
-from callboard import InvalidRequest, OpenAI, RuntimeEndpoint
+from callboard import Aborted, InvalidRequest, OpenAI, RuntimeEndpoint
 from callboard.actors.backend import Backend, Prompt
 from callboard.actors.engine import Engine
 from callboard.actors.sampling import SamplingParams
@@ -251,3 +251,49 @@ async def test_choices_are_scored_without_a_token_that_has_no_log_probability():
             assert [score.tokens for score in scores.scores] == [(97, 98), (97, 99)]
             assert [score.logprobs for score in scores.scores] == [(-97.0, -98.0), (-97.0, -99.0)]
             assert service.asked[-1].body["logprob_start_len"] == 2  # a few tokens before the prompt's end, no more
+
+
+async def test_many_choices_go_in_several_requests():
+    choices = [f"{number:03}" for number in range(100)]
+    with anyio.fail_after(20):
+        pages = {"/model_info": MODEL, "/server_info": {}}
+        async with serving(Service(scored, pages=pages)) as service, RuntimeEndpoint(service.url) as remote:
+            scores = await remote.score(Prompt(text="0123456789"), choices)
+            assert [score.text for score in scores.scores] == choices
+            assert [score.tokens for score in scores.scores] == [tuple(map(ord, choice)) for choice in choices]
+            assert [len(one.body["text"]) for one in service.asked[1:]] == [64, 37]
+
+
+def unlike(body: dict[str, Any]) -> Act:
+    """Answer with tokens that all change with what stands behind them."""
+
+    def meta(text: str) -> dict[str, Any]:
+        start = max(body.get("logprob_start_len", -1), 0)
+        tokens = [[None if index == start else -1.0, 100 * len(text) + index, None] for index in range(len(text))]
+        return {"prompt_tokens": len(text), "input_token_logprobs": tokens[start:]}
+
+    text = body["text"]
+    answer = [{"meta_info": meta(one)} for one in text] if isinstance(text, list) else {"meta_info": meta(text)}
+    return Act((msgspec.json.encode(answer),), headers=(("content-type", "application/json"),))
+
+
+async def test_a_prompt_that_reads_otherwise_from_its_beginning_is_scored_from_there():
+    with anyio.fail_after(20):
+        pages = {"/model_info": MODEL, "/server_info": {}}
+        async with serving(Service(unlike, pages=pages)) as service, RuntimeEndpoint(service.url) as remote:
+            scores = await remote.score(Prompt(text="0123456789"), ["a", "bc"])
+            assert [len(score.tokens) for score in scores.scores] == [
+                10,
+                11,
+            ]  # all but the first, which follows nothing
+            assert [one.body["logprob_start_len"] for one in service.asked[1:]] == [2, 0]
+
+
+async def test_a_generation_that_somebody_aborted_is_aborted():
+    event = {"error": {"message": "ended by its name", "type": "aborted_error", "param": None, "code": "aborted"}}
+    script = stream(*NATIVE.begun("Par"), b"data: " + msgspec.json.encode(event) + b"\n\n")
+    with anyio.fail_after(20):
+        async with serving(service_of(NATIVE, script)) as service, RuntimeEndpoint(service.url) as remote:
+            with pytest.raises(Aborted, match="ended by its name"):
+                async for _ in remote.generate(Prompt(text="x"), SamplingParams()):
+                    pass
