@@ -211,7 +211,7 @@ class RadixTree:
         return np.concatenate(parts)
 
     def prune(self, node: Node) -> Slots:
-        """Let go of a node that nobody holds, and of those above it that then hold nothing else; returns their slots."""
+        """Let go of a node that nobody holds, and of those above it that then hold nothing else; give their slots."""
         parts: list[Slots] = []
         while (above := node.parent) is not None and not node.locks and not node.children:
             parts.append(self._cut(node, len(node.slots)))
