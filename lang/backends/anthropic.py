@@ -17,7 +17,7 @@ from .capabilities import Capabilities
 from .conversation import converse
 from .fault import Fault, Retries
 from .remote import Attempt, RemoteBackend
-from .sdk import fault_of, sdk
+from .sdk import fault_of, sdk, verify_concurrency
 
 __all__ = ["Anthropic"]
 
@@ -52,6 +52,7 @@ class Anthropic(RemoteBackend):
         self.model_name = model_name
         self._options = {**client_options, "timeout": timeout_s, "max_retries": 0}
         self._sdk = sdk("anthropic")
+        verify_concurrency(self._sdk, concurrency, client_options)
         self._client: Any = self._make()
 
     @property

@@ -18,7 +18,7 @@ from .conversation import converse
 from .fault import Fault, Retries
 from .remote import Attempt, RemoteBackend
 from .scoring import ReadToken, score_read, verify_choices
-from .sdk import fault_of, sdk
+from .sdk import fault_of, sdk, verify_concurrency
 
 __all__ = ["OpenAI"]
 
@@ -72,6 +72,7 @@ class OpenAI(RemoteBackend):
         self._token_limit = token_limit or ("max_tokens" if elsewhere else "max_completion_tokens")
         self._options = {**client_options, "timeout": timeout_s, "max_retries": 0}
         self._sdk = sdk("openai")
+        verify_concurrency(self._sdk, concurrency, client_options)
         self._client: Any = self._make()  # now, so that a missing key is told here
 
     @property

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from ...actors.errors import GenerationFailed
+from ...actors.errors import GenerationFailed, InvalidRequest
 from .fault import Fault, cut, refused, said, silent, unreachable
 
-__all__ = ["RETRYABLE", "fault_of", "sdk"]
+__all__ = ["RETRYABLE", "fault_of", "sdk", "verify_concurrency"]
 
 RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 529})
 """The statuses after which the vendors' own clients try again."""
@@ -21,6 +22,15 @@ def sdk(name: str) -> ModuleType:
         return import_module(name)
     except ModuleNotFoundError as error:
         raise ImportError(f"the {name} package is needed: pip install 'callboard[remote]'") from error
+
+
+def verify_concurrency(module: ModuleType, concurrency: int, client_options: Mapping[str, Any]) -> None:
+    """Raise InvalidRequest if the SDK's own client has fewer connections: waiting for one would read as silence."""
+    most = module.DEFAULT_CONNECTION_LIMITS.max_connections
+    if "http_client" not in client_options and concurrency > most:
+        raise InvalidRequest(
+            "concurrency", f"{concurrency} is more than the {most} connections of the SDK's client; give http_client"
+        )
 
 
 def fault_of(error: Exception, module: ModuleType, who: str, timeout_s: float, *, answered: bool) -> Fault | None:

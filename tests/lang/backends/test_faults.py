@@ -174,8 +174,8 @@ async def test_what_is_no_json_has_failed(dialect: Dialect):
 async def test_silence_ends_in_a_timeout_that_closes_the_connection(dialect: Dialect, begun: bool):
     with anyio.fail_after(20):
         act = stream(*dialect.begun("Par"), HANG) if begun else Act((HANG,), silent=True)
-        async with serving(service_of(dialect, act)) as service, dialect.make(service.url, timeout_s=0.2) as backend:
-            with pytest.raises(TimeoutError, match=r"silent for 0\.2 s"):
+        async with serving(service_of(dialect, act)) as service, dialect.make(service.url, timeout_s=0.5) as backend:
+            with pytest.raises(TimeoutError, match=r"silent for 0\.5 s"):
                 await heard(backend)
             await service.gone.wait()
             assert len(service.asked) == 1

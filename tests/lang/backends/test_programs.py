@@ -216,6 +216,12 @@ def test_a_missing_sdk_is_named(name: str, make: Any, monkeypatch: pytest.Monkey
         make("model", api_key="secret")
 
 
+@pytest.mark.parametrize("make", [cb.OpenAI, cb.Anthropic])
+def test_more_requests_at_once_than_the_sdk_has_connections(make: Any):
+    with pytest.raises(InvalidRequest, match="concurrency: 1001 is more than the 1000 connections"):
+        make("model", api_key="secret", concurrency=1001)
+
+
 @each
 def test_bad_options_are_named(dialect: Dialect):
     for options, field in (({"timeout_s": 0}, "timeout_s"), ({"concurrency": 0}, "concurrency")):
