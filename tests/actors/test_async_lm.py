@@ -280,6 +280,16 @@ async def test_a_caller_that_leaves_does_not_disturb_the_other(model: Model, lea
             close(rows[0], model.row(ids))
 
 
+@pytest.mark.parametrize("leaver", [0, 1], ids=["who asked first", "who asked second"])
+async def test_a_request_outlives_the_caller_that_leaves(model: Model, leaver: int) -> None:
+    async with model.lm() as lm:
+        callers = [asyncio.ensure_future(lm.next_token_logprobs([4, 2])) for _ in range(2)]
+        await until(lambda: any(query.request is not None for query in lm._queries.values()))
+        callers[leaver].cancel()
+        close(await callers[1 - leaver], model.row([4, 2]))
+        assert await admitted(lm) == 1
+
+
 async def test_a_native_cancel_of_the_first_caller_leaves_the_second_its_answer(model: Model) -> None:
     async with model.lm() as lm:
         for ticks in range(25):
