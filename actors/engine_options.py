@@ -19,7 +19,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: "embedded", or a folder in the Hugging Face layout.  device: "cpu", "cuda", "cuda:1"; no GPU is taken
     unasked.  dtype: "float32", "bfloat16", "float16"; None is float32 on a CPU and the model's own elsewhere.
     context_length: tokens, at most the model's.  max_rows: requests computed at once.  kv_slots: tokens the KV pool
-    holds; None sizes it from memory.  chunk_tokens: prompt tokens computed a step.  max_queued: requests admitted at once.
+    holds; None sizes it from memory.  chunk_tokens: prompt tokens computed a step.  max_queued: requests admitted at
+    once.
     in_flight: steps sent ahead of their results.  threads: of torch on the CPU, None leaves them as they are (they
     belong to the whole process).  seed: makes requests that bring no seed repeatable.
     """
