@@ -401,3 +401,17 @@ def test_flushing_leaves_what_a_request_holds() -> None:
 def test_an_option_out_of_range_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{field}: "):
         ScheduleDriver(SchedulerOptions(**{"slots": 10, field: value}))  # type: ignore[arg-type]
+
+
+def test_a_row_of_log_probabilities_comes_with_the_end_and_not_after_an_abort() -> None:
+    driver = ScheduleDriver(SchedulerOptions(slots=64, chunk_tokens=4))
+    fill = SamplingParams(max_new_tokens=0, seed=1)
+    kept = driver.submit(1, [1, 2, 3, 4, 5, 6], fill, next_logprobs=True)
+    left = driver.submit(2, [7, 8], fill, next_logprobs=True)
+    while driver.send() is not None:
+        pass
+    driver.abort(2)
+    driver.run()
+    driver.verify()
+    assert kept.next_logprobs
+    assert not left.next_logprobs
