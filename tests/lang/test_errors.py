@@ -19,7 +19,6 @@ class Boom(Exception):
     pass
 
 
-
 async def run(program: Any, backend: Any, **arguments: Any) -> Any:
     with anyio.fail_after(20):
         return await program.arun(backend=backend, **arguments)
