@@ -24,6 +24,7 @@ from .messages import (
     Generate,
     LiveRequests,
     Open,
+    Reconcile,
     Submit,
     ToDispatcher,
 )
@@ -101,7 +102,7 @@ class Dispatcher(Actor[ToDispatcher]):
                 for request in tuple(self._tags.get(tag, ())):
                     self._abort(request, f"aborted by name, {tag!r}")
             case LiveRequests():
-                return [self._opened(request, entry) for request, entry in self._live.items()]
+                return self._live_requests()
             case CoreStarted():
                 self._replay()
             case DispatcherStatistics():
@@ -131,6 +132,11 @@ class Dispatcher(Actor[ToDispatcher]):
             self.reply().fail(Overloaded("the scheduler is behind with its mail"))
             return
         self._counts["admitted"] += 1
+
+    def _live_requests(self) -> list[Open]:
+        if self._live:  # whoever asks has lost the message it had at hand; an end in it would never be told again
+            self._wires.scheduler.post(Reconcile(tuple(self._live)))
+        return [self._opened(request, entry) for request, entry in self._live.items()]
 
     def _refusal(self, submit: Submit) -> Exception | None:
         prompt_tokens, context = len(submit.prompt) // 4, self._options.context_length

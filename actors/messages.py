@@ -49,6 +49,7 @@ __all__ = [
     "LiveRequests",
     "NextLogprobs",
     "Open",
+    "Reconcile",
     "Reset",
     "RowFailure",
     "SchedulerStatistics",
@@ -201,6 +202,12 @@ class Stopped(Message, frozen=True):
     requests: tuple[int, ...]
 
 
+class Reconcile(Message, frozen=True):
+    """End each of these that is not live here any more: the detokenizer restarted, and may have lost their ends."""
+
+    requests: tuple[int, ...]
+
+
 class Flushed(msgspec.Struct, frozen=True):
     """How many cached tokens were let go and how many stay because a request holds them."""
 
@@ -334,7 +341,7 @@ class SchedulerStatistics(Ask[dict[str, Any]], frozen=True):
     """Tell queue, rows, slots, cache hits, steps, retractions."""
 
 
-ToScheduler = Generate | Abort | AbortAll | Stopped | Flush | StepDone | SchedulerStatistics
+ToScheduler = Generate | Abort | AbortAll | Stopped | Reconcile | Flush | StepDone | SchedulerStatistics
 
 
 # --- scheduler and dispatcher -> detokenizer ----------------------------------------------------------------------

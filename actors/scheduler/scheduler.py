@@ -15,6 +15,7 @@ from ..messages import (
     CoreStarted,
     Flush,
     Generate,
+    Reconcile,
     Reset,
     SchedulerStatistics,
     StepDone,
@@ -96,6 +97,8 @@ class Scheduler(Actor[ToScheduler]):
             case Stopped(requests):
                 for request in requests:
                     state.stop(request)
+            case Reconcile(requests):
+                state.reconcile(requests)
             case AbortAll():
                 state.abort_all()
             case Flush():

@@ -120,6 +120,13 @@ class State:
         if (request := self.live.pop(number, None)) is not None:
             self._end(request)
 
+    def reconcile(self, numbers: tuple[int, ...]) -> None:
+        """End those that are not live: their ends were told, and lost on the way."""
+        message = "its end was lost when the detokenizer restarted"
+        self.news.finished += [
+            Finished(number, "error", message=message) for number in numbers if number not in self.live
+        ]
+
     def finish(
         self, request: Request, reason: FinishReason, *, matched: int | None = None, message: str = "", drop: int = 0
     ) -> None:

@@ -24,6 +24,7 @@ from callboard.actors.messages import (
     Generate,
     LiveRequests,
     Open,
+    Reconcile,
     Submit,
 )
 from callboard.actors.reader import Reader
@@ -177,6 +178,7 @@ async def test_a_restarted_detokenizer_can_ask_what_is_live() -> None:
         (opened,) = await made.wires.dispatcher.ask(LiveRequests())
         assert (opened.request, opened.prompt_tokens) == (1, 5)
         assert np.frombuffer(opened.output, np.int32).tolist() == [7, 8]
+        await until(lambda: Reconcile((1,)) in made.scheduler)
 
 
 async def test_it_counts_what_becomes_of_requests() -> None:

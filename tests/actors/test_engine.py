@@ -16,7 +16,7 @@ from callboard.actors.backend import Prompt
 from callboard.actors.core import ActorDied
 from callboard.actors.engine import Completion, Engine
 from callboard.actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
-from callboard.actors.messages import Deltas, Encode, Generate, Step, Tokens
+from callboard.actors.messages import Deltas, Encode, Generate, LiveRequests, Step, Stopped, Tokens
 from callboard.actors.sampling import SamplingParams
 
 from .collector import until
@@ -296,6 +296,18 @@ async def test_when_the_detokenizer_dies_only_requests_of_the_lost_message_fail(
         assert all(by_prompt[prompt] == text for prompt, text in texts.items())
 
 
+async def test_an_end_that_dies_with_the_detokenizer_is_told_as_an_error(folder: Path) -> None:
+    async with tiny(folder) as engine:
+        stream = engine.generate("Go on for ever", greedy(200))
+        await anext(stream)
+        (request,) = (opened.request for opened in await engine._wires.dispatcher.ask(LiveRequests()))
+        engine._wires.scheduler.post(Stopped((request,)))  # ended there, and nobody downstream is ever told
+        await until(lambda: engine._wires.scheduler.statistics().queued == 0)
+        engine._wires.detokenizer.post(Tokens(step=0, requests=b"bad"))
+        with pytest.raises(GenerationFailed, match="its end was lost when the detokenizer restarted"):
+            await drain(stream)
+
+
 async def test_when_the_dispatcher_dies_its_readers_fail_and_nothing_runs_on(folder: Path) -> None:
     async with tiny(folder) as engine:
         stream = engine.generate("Go on for ever", greedy(200))
@@ -345,12 +357,14 @@ def test_it_works_off_the_main_thread_and_leaves_no_thread_behind(folder: Path) 
         async with tiny(folder) as engine:
             texts.append((await engine.complete("Hello", greedy(5))).text)
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     thread = threading.Thread(target=anyio.run, args=(main,))
     thread.start()
     thread.join(60)
     assert len(texts) == 1
-    assert threading.active_count() == before, threading.enumerate()
+    for other in set(threading.enumerate()) - before:
+        other.join(10)  # a pool's idle thread has been told to end
+        assert not other.is_alive(), other
 
 
 async def test_two_engines_live_side_by_side(folder: Path) -> None:
