@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -15,6 +16,9 @@ from .refusal import ClientLeft, Refusal
 __all__ = ["Exchange"]
 
 _JSON = ((b"content-type", b"application/json"),)
+_UNREAD_BYTES = 1 << 20
+"""Of a body that a refusal leaves unread, so much is still read: the connection ends otherwise, and a client that has
+sent its next request on it by then sees it break."""
 _EVENTS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -79,6 +83,11 @@ class Exchange:
         size = 0
         while size <= limit and (piece := await self._piece()) is not None:
             size += len(piece)
+
+    async def skip_body(self) -> None:
+        """Read the body away, up to a bound, before a refusal that does not need it."""
+        with contextlib.suppress(ClientLeft, Refusal):  # the refusal at hand is what there is to say
+            await self._discard(min(_UNREAD_BYTES, self._options.body_bytes))
 
     def _too_large(self) -> Refusal:
         message = f"the request body is larger than the {self._options.body_bytes} bytes allowed"

@@ -110,7 +110,11 @@ class _Endpoint:
 
     async def _answer(self, exchange: Exchange) -> None:
         try:
-            self._admit(exchange)
+            try:
+                self._admit(exchange)
+            except Refusal:
+                await exchange.skip_body()
+                raise
             body = await self._body(exchange)
             await self._watched(exchange, body)
         except ClientLeft:

@@ -107,7 +107,7 @@ class Prover:
     def _cause(self, status: int | None) -> str:
         if status == -SIGXCPU:
             return f"compiling it takes longer than {self._proof.compile_s:g} s"
-        if status is not None and status > 0:
-            return "the compiler fails on it"
         limit = self._proof.memory_bytes >> 20
+        if status is not None and status > 0:
+            return f"compiling it fails, or takes more than the {limit} MiB of memory that are allowed"
         return f"compiling it takes more than the {limit} MiB of memory, or the stack, that are allowed"

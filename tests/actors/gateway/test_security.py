@@ -22,6 +22,24 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
+async def test_a_refusal_that_needs_no_body_leaves_the_connection_whole():
+    """A client goes on with its connection; one that the server ended would lose the request behind the refusal."""
+    body = b'{"text": "' + b"x" * 100_000 + b'"}'
+    head = b"POST /generate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n" % len(body)
+    with anyio.fail_after(30):
+        async with serving(FakeEngine(), api_key=KEY) as served:
+            url = served.client.base_url
+            async with await anyio.connect_tcp(url.host, url.port or 80) as stream:
+                heard = b""
+                await stream.send(head + b"\r\n" + body)
+                while b"invalid_api_key" not in heard:
+                    heard += await stream.receive()
+                assert heard.startswith(b"HTTP/1.1 401")
+                assert b"connection: close" not in heard.lower()
+                await stream.send(b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+
+
 async def test_every_route_asks_for_what_its_level_says():
     levels = {"open": 0, "key": 1, "admin": 2}
     with anyio.fail_after(30):
