@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["HalfMatrix", "fits_half"]
+__all__ = ["HalfMatrix", "fits_half", "holds_half"]
 
 # Below this many elements the call costs more than the bytes it saves.
 WORTHWHILE_ELEMENTS = 1 << 18
@@ -25,6 +25,11 @@ def fits_half(weight_IO: Tensor) -> bool:
         return False
     if torch.backends.quantized.engine not in {"x86", "fbgemm"}:
         return False
+    return holds_half(weight_IO)
+
+
+def holds_half(weight_IO: Tensor) -> bool:
+    """Tell whether float16 changes no element by more than 2 ** -25."""
     half_IO = weight_IO.half()
     return bool(((half_IO.float() - weight_IO).abs() <= NEGLIGIBLE).all())
 

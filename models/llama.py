@@ -15,6 +15,7 @@ from torch.nn import functional
 from ..kernels.activation import silu_and_multiply_
 from ..kernels.attention.interface import Attention, Plan
 from ..kernels.kv_pool import KVPool
+from ..kernels.native.decode import LayerWeights, NativeDecode, Shape, native_decode
 from ..kernels.norm import rms_norm
 from ..kernels.rope import rotate_
 from .config import ModelConfig
@@ -33,13 +34,17 @@ class Llama:
         self.embedding_VC = weights["embedding"]
         self.layers = [Layer(config, number, weights) for number in range(config.layers)]
         self.norm_C = weights["norm"]
-        self.head = linear(_head(config, weights))
+        head_CV = _head(config, weights)
+        self.head = linear(head_CV)
         self.rotations_LP = rotations(config.rope, config.head_dim, self.embedding_VC.device)
+        self.native = _native(config, weights, head_CV, self.rotations_LP)
 
     def forward(
         self, tokens_T: Tensor, positions_T: Tensor, slots_T: Tensor, pool: KVPool, attention: Attention, plan: Plan
     ) -> Tensor:
         x_TC = functional.embedding(tokens_T, self.embedding_VC)
+        if self.native is not None and self.native.takes(pool, plan):
+            return self.native.decode_(x_TC, positions_T, pool, plan)
         rotations_TP = self.rotations_LP.index_select(0, positions_T)
         for layer in self.layers:
             layer.attend_(x_TC, rotations_TP, slots_T, pool, attention, plan)
@@ -47,6 +52,8 @@ class Llama:
         return rms_norm(x_TC, self.norm_C, self.config.norm_epsilon)
 
     def logits(self, hidden_NC: Tensor) -> Tensor:
+        if self.native is not None:
+            return self.native.logits(hidden_NC)
         return self.head(hidden_NC).float()
 
     @staticmethod
@@ -122,6 +129,29 @@ class Layer:
             *linear("gate_up", C, [("mlp.gate_proj", F, 0), ("mlp.up_proj", F, 0)], bias=config.mlp_bias),
             *linear("down", F, [("mlp.down_proj", C, 0)], bias=config.mlp_bias),
         ]
+
+
+def _native(
+    config: ModelConfig, weights: Mapping[str, Tensor], head_CV: Tensor, rotations_LP: Tensor
+) -> NativeDecode | None:
+    """Prepare decode steps in C, where they can be had."""
+    if config.attention_bias or config.mlp_bias:
+        return None
+    layers = [
+        LayerWeights(
+            attention_norm=weights[f"{number}.attention_norm"],
+            qkv=weights[f"{number}.qkv.weight"],
+            output=weights[f"{number}.output.weight"],
+            mlp_norm=weights[f"{number}.mlp_norm"],
+            gate_up=weights[f"{number}.gate_up.weight"],
+            down=weights[f"{number}.down.weight"],
+        )
+        for number in range(config.layers)
+    ]
+    shape = Shape(
+        config.hidden, config.heads, config.kv_heads, config.head_dim, config.intermediate, config.norm_epsilon
+    )
+    return native_decode(shape, layers, weights["norm"], head_CV, rotations_LP)
 
 
 def _head(config: ModelConfig, weights: Mapping[str, Tensor]) -> Tensor:

@@ -6,6 +6,7 @@ Shape suffixes:  R pieces of a part    N queries of a piece, padded    L keys of
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from .groups import Piece, cut, group, is_uniform
 from .interface import AttentionBatch
 
-__all__ = ["Decode", "Extend", "Part", "Scatter", "plan_parts"]
+__all__ = ["Decode", "Extend", "Part", "ReferencePlan", "Scatter", "plan_parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,23 @@ class Part:
 
     work: Decode | Extend
     scatter: Scatter | None
+
+
+@dataclass(frozen=True)
+class ReferencePlan:
+    """A step and its parts, which are planned when first asked for: a step that runs in C (kernels/native) needs none.
+
+    scale: what scores are multiplied by.
+    """
+
+    batch: AttentionBatch
+    kv_heads: int
+    keys_at_once: int
+    scale: float
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        return plan_parts(self.batch, self.kv_heads, self.keys_at_once)
 
 
 def plan_parts(batch: AttentionBatch, kv_heads: int, keys_at_once: int) -> list[Part]:

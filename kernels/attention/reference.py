@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from ..kv_pool import KVPool
 from .interface import Attention, AttentionBatch
-from .planning import Decode, Extend, Part, plan_parts
+from .planning import Decode, Extend, ReferencePlan
 
 __all__ = ["ReferenceAttention"]
 
@@ -40,13 +40,13 @@ class ReferenceAttention(Attention):
         self.keys_at_once = gather_bytes // (8 * kv_heads * head_dim)
         self._buffer = torch.empty(0)
 
-    def plan(self, batch: AttentionBatch) -> list[Part]:
-        return plan_parts(batch, self.kv_heads, self.keys_at_once)
+    def plan(self, batch: AttentionBatch) -> ReferencePlan:
+        return ReferencePlan(batch, self.kv_heads, self.keys_at_once, self.scale)
 
-    def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: list[Part]) -> Tensor:
+    def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: ReferencePlan) -> Tensor:
         entries_SE = pool.entries[layer]
         out_THD: Tensor | None = None
-        for part in plan:
+        for part in plan.parts:
             scatter = part.scatter
             if scatter is None:
                 return self._attend(q_THD, entries_SE, part.work)

@@ -1,0 +1,214 @@
+"""A decode step in C gives what torch gives, and torch takes over where there is no C."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from callboard.kernels.attention.interface import AttentionBatch
+from callboard.kernels.attention.reference import ReferenceAttention
+from callboard.kernels.kv_pool import KVPool
+from callboard.kernels.native.build import load_library
+from callboard.models.config import ModelConfig
+from callboard.models.llama import Llama
+from callboard.models.rope import Rope
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _native(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CALLBOARD_NATIVE", raising=False)
+    if load_library("decode") is None:
+        pytest.skip("native code cannot be compiled here")
+
+
+@dataclass
+class Step:
+    """What one decode step computed: hidden states, logits and the pool it wrote to."""
+
+    hidden_RC: Tensor
+    logits_RV: Tensor
+    pool: KVPool
+
+
+def build(
+    seed: int, heads: int, kv_heads: int, head_dim: int, hidden: int, intermediate: int, *, half: bool = False
+) -> Llama:
+    """Build a random Llama of two layers; `half` rounds its weights to bfloat16."""
+    config = ModelConfig(
+        architecture="LlamaForCausalLM",
+        layers=2,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        hidden=hidden,
+        intermediate=intermediate,
+        vocabulary=101,
+        context_length=512,
+        norm_epsilon=1e-5,
+        rope=Rope(context_length=512),
+    )
+    generator = torch.Generator().manual_seed(seed)
+    weights: dict[str, Tensor] = {}
+    for parameter in Llama.parameters(config):
+        shapes = [source.shape for source in parameter.sources]
+        shape = (sum(one[0] for one in shapes), *shapes[0][1:])
+        weight = torch.randn(shape, generator=generator) * (0.5 if len(shape) == 1 else shape[-1] ** -0.5)
+        weight = weight.bfloat16().float() if half else weight
+        weights[parameter.name] = weight.t().contiguous() if parameter.transposed else weight
+    return Llama(config, weights)
+
+
+def draw(config: ModelConfig, seed: int, lengths: list[int]) -> tuple[KVPool, AttentionBatch]:
+    """Draw a pool of random entries and decoding rows that share prefixes, their slots shuffled."""
+    generator, rows, longest = random.Random(seed), len(lengths), max(lengths)
+    slots = longest + rows * 20 + 5
+    pool = KVPool(
+        layers=2, slots=slots, kv_heads=config.kv_heads, head_dim=config.head_dim, dtype=torch.float32, device=CPU
+    )
+    for layer, entries in enumerate(pool.entries):
+        entries.normal_(generator=torch.Generator().manual_seed(seed + layer))
+    free = generator.sample(range(slots), slots)
+    trunk = [free.pop() for _ in range(longest)]
+    # Behind a row's length stands rubbish: nothing may look at it.
+    table_RL = torch.full((rows, longest + 2), -(10**9), dtype=torch.int32)
+    for row, length in enumerate(lengths):
+        own = generator.randrange(1, min(20, length) + 1)
+        table_RL[row, :length] = torch.tensor(trunk[: length - own] + [free.pop() for _ in range(own)])
+    positions_T = torch.tensor(lengths) - 1
+    slots_T = table_RL[torch.arange(rows), positions_T].long()
+    starts = torch.arange(rows + 1, dtype=torch.int32)
+    return pool, AttentionBatch(starts, [1] * rows, lengths, table_RL, slots_T, positions_T)
+
+
+@torch.inference_mode()
+def run(model: Llama, seed: int, lengths: list[int], *, native: bool, poisoned: int | None = None) -> Step:
+    """Run one step of random tokens; the first cached key of row `poisoned` is NaN."""
+    config = model.config
+    pool, batch = draw(config, seed, lengths)
+    if poisoned is not None:
+        pool.entries[0][batch.slots_T[poisoned]] = float("nan")
+        model.embedding_VC[100] = float("nan")
+    tokens_T = torch.randint(0, 100, (len(lengths),), generator=torch.Generator().manual_seed(seed))
+    if poisoned is not None:
+        tokens_T[poisoned] = 100
+    attention = ReferenceAttention(config.heads, config.kv_heads, config.head_dim)
+    plan = attention.plan(batch)
+    kept = model.native
+    assert kept is not None
+    assert kept.takes(pool, plan)
+    model.native = kept if native else None
+    hidden_RC = model.forward(tokens_T, batch.positions_T, batch.slots_T, pool, attention, plan)
+    logits_RV = model.logits(hidden_RC)
+    model.native = kept
+    return Step(hidden_RC, logits_RV, pool)
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4 * float(theirs.nan_to_num().abs().max()))
+
+
+SHAPES = [
+    # heads, kv_heads, head_dim, hidden, intermediate
+    (4, 4, 8, 32, 48),
+    (6, 2, 16, 40, 30),
+    (5, 1, 24, 50, 77),
+    (10, 2, 32, 320, 896),
+    (3, 3, 40, 33, 17),
+    (4, 2, 64, 70, 100),
+]
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_it_computes_what_torch_computes(shape: tuple[int, int, int, int, int], half: bool) -> None:
+    model = build(3, *shape, half=half)
+    generator = random.Random(repr(shape))
+    for rows in (1, 2, 3, 5, 6, 7, 13, 32, 40):
+        lengths = [generator.randint(1, 300) for _ in range(rows)]
+        ours = run(model, rows, lengths, native=True)
+        theirs = run(model, rows, lengths, native=False)
+        close(ours.hidden_RC, theirs.hidden_RC)
+        close(ours.logits_RV, theirs.logits_RV)
+        for own, other in zip(ours.pool.entries, theirs.pool.entries, strict=True):
+            close(own, other)
+
+
+@pytest.mark.parametrize("lengths", [[1], [1, 1, 1], [1, 300], [64, 65, 63, 128]], ids=str)
+def test_lengths_at_the_edges_of_blocks(lengths: list[int]) -> None:
+    model = build(5, 10, 2, 32, 64, 80)
+    close(run(model, 1, lengths, native=True).logits_RV, run(model, 1, lengths, native=False).logits_RV)
+
+
+def test_a_table_may_hold_int64() -> None:
+    model = build(5, 4, 2, 16, 64, 80)
+    pool, batch = draw(model.config, 2, [20, 30])
+    wide = AttentionBatch(
+        batch.query_starts_R1,
+        batch.query_lengths,
+        batch.lengths,
+        batch.table_RL.long(),
+        batch.slots_T,
+        batch.positions_T,
+    )
+    attention = ReferenceAttention(4, 2, 16)
+    results: list[Tensor] = []
+    with torch.inference_mode():
+        for one in (batch, wide):
+            plan = attention.plan(one)
+            results.append(model.forward(torch.tensor([1, 2]), one.positions_T, one.slots_T, pool, attention, plan))
+    assert torch.equal(*results)
+
+
+def test_a_nan_stays_in_its_row() -> None:
+    model, lengths = build(7, 6, 2, 16, 40, 30), [30] * 8
+    clean = run(model, 4, lengths, native=True)
+    poisoned = run(model, 4, lengths, native=True, poisoned=3)
+    others = [0, 1, 2, 4, 5, 6, 7]
+    assert poisoned.logits_RV[3].isnan().all()
+    assert torch.equal(poisoned.logits_RV[others], clean.logits_RV[others])
+
+
+def test_a_step_with_several_new_tokens_of_a_row_is_left_to_torch() -> None:
+    model = build(5, 4, 2, 16, 64, 80)
+    pool, batch = draw(model.config, 2, [20])
+    extend = AttentionBatch(
+        torch.tensor([0, 2], dtype=torch.int32),
+        [2],
+        [20],
+        batch.table_RL,
+        batch.table_RL[0, 18:20].long(),
+        torch.arange(2),
+    )
+    assert model.native is not None
+    assert not model.native.takes(pool, ReferenceAttention(4, 2, 16).plan(extend))
+
+
+def test_without_a_compiler_torch_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert load_library("decode") is None
+    assert build(1, 4, 2, 16, 64, 80).native is None
+
+
+def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLBOARD_NATIVE", "0")
+    assert build(1, 4, 2, 16, 64, 80).native is None
+
+
+def test_the_library_is_compiled_once_into_a_private_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert load_library("decode") is not None
+    folder = tmp_path / "callboard" / "native"
+    (library,) = folder.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    written = library.stat().st_mtime_ns
+    assert load_library("decode") is not None
+    assert library.stat().st_mtime_ns == written
+    folder.chmod(0o777)
+    assert load_library("decode") is None
