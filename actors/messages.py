@@ -7,7 +7,7 @@ a *slot* is an index into the KV pool; a *position* counts tokens from the start
     client -> Dispatcher           ToDispatcher
     Dispatcher -> Scheduler        ToScheduler
     Scheduler -> Worker            ToWorker
-    Worker -> Scheduler            StepDone, WorkerFailed
+    Worker -> Scheduler            StepDone (a worker that breaks crashes, and Core with it)
     Scheduler, Dispatcher -> Detokenizer    ToDetokenizer
     Detokenizer -> Dispatcher      Deltas
     Detokenizer -> Scheduler       Stopped

@@ -89,7 +89,7 @@ def draw(config: ModelConfig, seed: int, lengths: list[int]) -> tuple[KVPool, At
 
 @torch.inference_mode()
 def run(model: Llama, seed: int, lengths: list[int], *, native: bool, poisoned: int | None = None) -> Step:
-    """Run one step of random tokens; the first cached key of row `poisoned` is NaN."""
+    """Run one step of random tokens; row `poisoned` brings a NaN, in its token and in its newest slot."""
     config = model.config
     pool, batch = draw(config, seed, lengths)
     if poisoned is not None:
