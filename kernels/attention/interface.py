@@ -35,6 +35,12 @@ class AttentionBatch:
     a row's length is never looked at.  slots_T: int64 [T], on the device: the slot of each new token.
     positions_T: int64 [T], on the device: what the rotary embedding turns by.  Masks count table columns instead, so
     rows whose positions jump (joined branches) see every key once.
+
+    For kernels that run without asking the host; None where nothing needs them:
+    rows_R: int32 [R], on the device: the line of table_RL that is each row's; None if line r is row r's.
+    lengths_R: int32 [R], on the device: as `lengths`.  In a step that is captured and replayed these are the truth, and
+    `lengths` an upper bound.  starts_R1: int32 [R + 1], on the device: as query_starts_R1.
+    extends: rows [0, extends) may have several new tokens, rows [extends, R) have one each.
     """
 
     query_starts_R1: Tensor
@@ -43,6 +49,10 @@ class AttentionBatch:
     table_RL: Tensor
     slots_T: Tensor
     positions_T: Tensor
+    rows_R: Tensor | None = None
+    lengths_R: Tensor | None = None
+    starts_R1: Tensor | None = None
+    extends: int = 0
 
 
 class Attention(ABC):
