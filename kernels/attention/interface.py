@@ -56,7 +56,12 @@ class AttentionBatch:
 
 
 class Attention(ABC):
-    """Attend new tokens to everything their rows have cached."""
+    """Attend new tokens to what their rows have cached: all of it, or a window of it.
+
+    Whoever makes one may say `windows: tuple[int | None, ...]`, by keyword: one a layer, () if no layer has any.  In a
+    layer whose window is w a query sees itself and the w - 1 keys before it, counted in table columns; in a layer whose
+    window is None it sees all of them.  `attend` looks its layer's up, so that neither it nor `plan` is told.
+    """
 
     @abstractmethod
     def plan(self, batch: AttentionBatch) -> Plan:
