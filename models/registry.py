@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from .config import ARCHITECTURES, ModelConfig
-from .llama import Llama
+from .decoder import Decoder
 from .model import Model
 from .parameters import Parameter
 
@@ -31,6 +31,6 @@ def family(architecture: str) -> Family:
     """Return the class for an architecture as config.json names it.  Raises ValueError if there is none."""
     match architecture:
         case "LlamaForCausalLM":
-            return Llama
+            return Decoder
         case _:
             raise ValueError(f"architecture is {architecture!r}; allowed: {', '.join(ARCHITECTURES)}")

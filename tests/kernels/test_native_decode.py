@@ -15,7 +15,7 @@ from callboard.kernels.attention.reference import ReferenceAttention
 from callboard.kernels.kv_pool import KVPool
 from callboard.kernels.native.build import load_library
 from callboard.models.config import ModelConfig
-from callboard.models.llama import Llama
+from callboard.models.decoder import Decoder
 from callboard.models.rope import Rope
 
 CPU = torch.device("cpu")
@@ -39,7 +39,7 @@ class Step:
 
 def build(
     seed: int, heads: int, kv_heads: int, head_dim: int, hidden: int, intermediate: int, *, half: bool = False
-) -> Llama:
+) -> Decoder:
     """Build a random Llama of two layers; `half` rounds its weights to bfloat16."""
     config = ModelConfig(
         architecture="LlamaForCausalLM",
@@ -56,13 +56,13 @@ def build(
     )
     generator = torch.Generator().manual_seed(seed)
     weights: dict[str, Tensor] = {}
-    for parameter in Llama.parameters(config):
+    for parameter in Decoder.parameters(config):
         shapes = [source.shape for source in parameter.sources]
         shape = (sum(one[0] for one in shapes), *shapes[0][1:])
         weight = torch.randn(shape, generator=generator) * (0.5 if len(shape) == 1 else shape[-1] ** -0.5)
         weight = weight.bfloat16().float() if half else weight
         weights[parameter.name] = weight.t().contiguous() if parameter.transposed else weight
-    return Llama(config, weights)
+    return Decoder(config, weights)
 
 
 def draw(config: ModelConfig, seed: int, lengths: list[int]) -> tuple[KVPool, AttentionBatch]:
@@ -88,7 +88,7 @@ def draw(config: ModelConfig, seed: int, lengths: list[int]) -> tuple[KVPool, At
 
 
 @torch.inference_mode()
-def run(model: Llama, seed: int, lengths: list[int], *, native: bool, poisoned: int | None = None) -> Step:
+def run(model: Decoder, seed: int, lengths: list[int], *, native: bool, poisoned: int | None = None) -> Step:
     """Run one step of random tokens; row `poisoned` brings a NaN, in its token and in its newest slot."""
     config = model.config
     pool, batch = draw(config, seed, lengths)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from callboard.models.llama import Llama
+from callboard.models.decoder import Decoder
 from callboard.models.loader import load
 
 CPU = torch.device("cpu")
@@ -35,9 +35,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def read(folder: Path, **changes: Any) -> Llama:
+def read(folder: Path, **changes: Any) -> Decoder:
     model = load(folder, **({"device": CPU, "dtype": torch.float32} | changes))
-    assert isinstance(model, Llama)
+    assert isinstance(model, Decoder)
     return model
 
 
@@ -60,7 +60,7 @@ def shard(folder: Path) -> Path:
     return folder / "model.safetensors.index.json"
 
 
-def weights_of(model: Llama) -> list[torch.Tensor]:
+def weights_of(model: Decoder) -> list[torch.Tensor]:
     layers = [
         tensor
         for layer in model.layers

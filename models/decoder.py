@@ -1,4 +1,4 @@
-"""The Llama family.
+"""The decoder that Llama, Qwen2, Qwen3 and Mistral share; the config says where they differ.
 
 Shape suffixes:  T new tokens of the step    N tokens whose logits are wanted    C hidden size
                  H query heads    K key heads    D head_dim    P = D / 2 rotary pairs    F intermediate size
@@ -23,10 +23,10 @@ from .layers import Linear, linear
 from .parameters import Parameter, Source
 from .rope import rotations
 
-__all__ = ["Llama"]
+__all__ = ["Decoder"]
 
 
-class Llama:
+class Decoder:
     """A stack of layers: embed, attend and transform as often as there are layers, norm, score."""
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor]) -> None:
