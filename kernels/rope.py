@@ -1,11 +1,17 @@
-"""Rotary position embedding, applied to interleaved pairs."""
+"""Rotary position embedding, applied to interleaved pairs, and what surrounds it in a layer.
+
+Shape suffixes:  T tokens    X heads of a token's row of qkv, H query heads + K key heads + K value heads
+                 D head_dim    P = D / 2 rotary pairs    L context    S slots    E = K * 2 * D, a pool entry
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-__all__ = ["rotate_"]
+from .norm import rms_norm
+
+__all__ = ["rotate_", "rotate_and_store_"]
 
 
 def rotate_(x_THD: Tensor, rotations_TP: Tensor) -> None:
@@ -19,3 +25,31 @@ def rotate_(x_THD: Tensor, rotations_TP: Tensor) -> None:
     pairs_THP.mul_(rotations_TP.unsqueeze(1))
     if pairs is not x_THD:
         x_THD.copy_(pairs)
+
+
+def rotate_and_store_(
+    qkv_TXD: Tensor,
+    rotations_LP: Tensor,
+    positions_T: Tensor,
+    slots_T: Tensor,
+    entries_SE: Tensor,
+    heads: int,
+    kv_heads: int,
+    q_norm_D: Tensor | None = None,
+    k_norm_D: Tensor | None = None,
+    epsilon: float = 0.0,
+) -> None:
+    """Norm queries and keys if there are weights for it, rotate both, and store keys and values in a layer's pool.
+
+    qkv_TXD: [T, heads + 2 * kv_heads, head_dim], head_dim contiguous; its queries hold the result, its keys may.
+    rotations_LP: complex64, one row a position.  positions_T, slots_T: int64.  entries_SE: `KVPool.entries[layer]`.
+    q_norm_D, k_norm_D: weights of the RMSNorm of each head, both or neither, ordered as the head's interleaved pairs.
+    """
+    H, K = heads, kv_heads
+    if q_norm_D is not None and k_norm_D is not None:
+        qkv_TXD[:, :H].copy_(rms_norm(qkv_TXD[:, :H], q_norm_D, epsilon))
+        qkv_TXD[:, H : H + K].copy_(rms_norm(qkv_TXD[:, H : H + K], k_norm_D, epsilon))
+    rotate_(qkv_TXD[:, : H + K], rotations_LP.index_select(0, positions_T))
+    # A row of qkv holds all keys and then all values, an entry each head's key and then its value.
+    by_kind_S2KD = entries_SE.view(-1, K, 2, qkv_TXD.shape[2]).transpose(1, 2)
+    by_kind_S2KD.index_copy_(0, slots_T, qkv_TXD[:, H:].unflatten(1, (2, K)))
