@@ -34,14 +34,14 @@ def is_uniform(query_lengths: list[int], lengths: list[int], keys_at_once: int) 
     return padded <= keys_at_once and padded <= 1.5 * sum(lengths) + CALL_PAIRS
 
 
-def cut(query_lengths: list[int], lengths: list[int]) -> list[Piece]:
+def cut(query_lengths: list[int], lengths: list[int], *, windowed: bool = False) -> list[Piece]:
     """Cut rows into pieces whose masks stay small.
 
-    A row without cached tokens needs no mask and stays whole, however long it is.
+    A row without cached tokens needs no mask and stays whole, however long it is, unless a window hides keys.
     """
     pieces: list[Piece] = []
     for row, (queries, keys) in enumerate(zip(query_lengths, lengths, strict=True)):
-        step = queries if queries == keys else max(16, MASK_PAIRS // keys)
+        step = queries if queries == keys and not windowed else max(16, MASK_PAIRS // keys)
         for first in range(0, queries, step):
             size = min(step, queries - first)
             pieces.append(Piece(row, first, size, keys - queries + first + size))

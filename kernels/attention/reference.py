@@ -23,12 +23,19 @@ __all__ = ["ReferenceAttention"]
 class ReferenceAttention(Attention):
     """Attend by gathering.
 
-    scale: what scores are multiplied by, 1 / sqrt(head_dim) unless given.  gather_bytes: how much is gathered at once;
-    a few MiB are still in a CPU's last cache when they are attended to.
+    scale: what scores are multiplied by, 1 / sqrt(head_dim) unless given.  windows: see Attention.
+    gather_bytes: how much is gathered at once; a few MiB are still in a CPU's last cache when they are attended to.
     """
 
     def __init__(
-        self, heads: int, kv_heads: int, head_dim: int, scale: float | None = None, *, gather_bytes: int = 8 << 20
+        self,
+        heads: int,
+        kv_heads: int,
+        head_dim: int,
+        scale: float | None = None,
+        *,
+        windows: tuple[int | None, ...] = (),
+        gather_bytes: int = 8 << 20,
     ) -> None:
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"ReferenceAttention: heads is {heads}; it must be a multiple of kv_heads ({kv_heads})")
@@ -36,6 +43,7 @@ class ReferenceAttention(Attention):
         self.kv_heads = kv_heads
         self.head_dim = head_dim
         self.scale = head_dim**-0.5 if scale is None else scale
+        self.windows = windows
         # An entry is counted as float32; with a smaller type the parts are just smaller than they could be.
         self.keys_at_once = gather_bytes // (8 * kv_heads * head_dim)
         self._buffer = torch.empty(0)
@@ -46,7 +54,7 @@ class ReferenceAttention(Attention):
     def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: ReferencePlan) -> Tensor:
         entries_SE = pool.entries[layer]
         out_THD: Tensor | None = None
-        for part in plan.parts:
+        for part in plan.parts(self.windows[layer] if self.windows else None):
             scatter = part.scatter
             if scatter is None:
                 return self._attend(q_THD, entries_SE, part.work)

@@ -58,13 +58,14 @@ def draw(
     return Case(pool, batch, torch.randn(len(slots_T), heads, head_dim, dtype=dtype))
 
 
-def naive(case: Case, layer: int, scale: float) -> Tensor:
+def naive(case: Case, layer: int, scale: float, window: int | None) -> Tensor:
     """Attend in float64, one query and one head at a time."""
     batch, outputs = case.batch, []
     heads_per_key_head = case.q_THD.shape[1] // case.pool.keys[layer].shape[1]
     for row, (queries, keys) in enumerate(zip(batch.query_lengths, batch.lengths, strict=True)):
         for number in range(queries):
-            seen = batch.table_RL[row, : keys - queries + number + 1].long()
+            end = keys - queries + number + 1
+            seen = batch.table_RL[row, max(0, end - (window or end)) : end].long()
             k = case.pool.keys[layer][seen].double()
             v = case.pool.values[layer][seen].double()
             q = case.q_THD[int(batch.query_starts_R1[row]) + number].double()
@@ -82,7 +83,8 @@ def check(case: Case, attention: ReferenceAttention, tolerance: float = 2e-5) ->
         result = attention.attend(case.q_THD, layer, case.pool, plan)
         assert result.shape == case.q_THD.shape
         assert result.dtype == case.q_THD.dtype
-        wanted = naive(case, layer, attention.scale)
+        window = attention.windows[layer] if attention.windows else None
+        wanted = naive(case, layer, attention.scale, window)
         torch.testing.assert_close(result.double(), wanted, rtol=0, atol=tolerance)
 
 
@@ -99,11 +101,16 @@ rows_of_a_step = st.lists(
     shape=st.sampled_from([(1, 1, 2), (4, 4, 8), (6, 2, 4), (5, 1, 6), (10, 2, 32)]),
     seed=st.integers(0, 2**31),
     gather_bytes=st.sampled_from([1, 4096, 1 << 20]),
+    windows=st.just(()) | st.tuples(*[st.none() | st.integers(1, 60)] * 2),
 )
 def test_any_mix_of_rows(
-    rows: list[tuple[int, int]], shape: tuple[int, int, int], seed: int, gather_bytes: int
+    rows: list[tuple[int, int]],
+    shape: tuple[int, int, int],
+    seed: int,
+    gather_bytes: int,
+    windows: tuple[int | None, ...],
 ) -> None:
-    check(draw(rows, *shape, seed), ReferenceAttention(*shape, gather_bytes=gather_bytes))
+    check(draw(rows, *shape, seed), ReferenceAttention(*shape, gather_bytes=gather_bytes, windows=windows))
 
 
 @pytest.mark.parametrize(
@@ -124,10 +131,26 @@ def test_shapes_with_paths_of_their_own(rows: list[tuple[int, int]]) -> None:
     check(draw(rows, 6, 2, 8, seed=7), ReferenceAttention(6, 2, 8))
 
 
+@pytest.mark.parametrize("windows", [(1, None), (7, 7), (None, 64), (100, 701)], ids=str)
+@pytest.mark.parametrize(
+    "rows", [[(1, 300)], [(1, 64)] * 8, [(30, 30)] * 3, [(7, 7), (7, 90), (1, 9), (1, 1), (3, 200)]], ids=str
+)
+def test_a_layer_sees_its_window(rows: list[tuple[int, int]], windows: tuple[int | None, ...]) -> None:
+    check(draw(rows, 6, 2, 8, seed=13), ReferenceAttention(6, 2, 8, windows=windows))
+
+
+def test_a_window_bounds_the_mask_of_a_long_new_row() -> None:
+    case = draw([(2300, 2300)], 1, 1, 2, seed=14)
+    attention = ReferenceAttention(1, 1, 2, windows=(None, 50))
+    plan = attention.plan(case.batch)
+    assert [len(plan.parts(window)) for window in (None, 2300, 50)] == [1, 1, 2]
+    check(case, attention)
+
+
 def test_a_long_extension_of_a_long_prefix_is_cut_into_blocks() -> None:
     case = draw([(2300, 4000)], 1, 1, 2, seed=8)
     attention = ReferenceAttention(1, 1, 2)
-    assert len(attention.plan(case.batch).parts) > 1
+    assert len(attention.plan(case.batch).parts(None)) > 1
     check(case, attention)
 
 
