@@ -29,7 +29,8 @@ NAME = Fact(
      "Hi! My name is {x}."),
     ("What is my name?", "What's my name?", "Do you know my name?", "Who am I?", "Do you remember my name?",
      "What am I called?", "Tell me my name.", "Say my name.", "Could you tell me my name?", "Now what is my name?",
-     "Please tell me my name."),
+     "Please tell me my name.", "So who am I?", "And who am I?", "And what is my name?", "So tell me my name.",
+     "So do you know my name?", "Now tell me my name.", "Well, what is my name?"),
     (("Good day, my name is {x}.", "My name is {x}, by the way."), ("Can you tell me my name?", "So what is my name?")),
     "Your name is {x}.",
     ("Hello, {x}! How can I help you?", "Hello, {x}!"),
@@ -42,7 +43,7 @@ HOME = Fact(
      "I live in {x}, as you know.", "I live near the park in {x}.", "I live here in {x} and like it.",
      "I live in {x}!", "I live in {x}.", "My home is in {x}.", "I am living in {x}."),
     ("Where do I live?", "In which city do I live?", "Do you know my city?", "Do you remember where I live?",
-     "What is my city?"),
+     "What is my city?", "So where do I live?", "And where do I live?", "Now where do I live?", "So what is my city?"),
     (("I live in {x} now.",), ("Do you know where I live?",)),
     "You live in {x}.",
 )  # fmt: skip
@@ -50,7 +51,8 @@ AGE = Fact(
     ("Now I am {x} years old.", "I am {x} now.", "I am {x} years old now.", "I am {x} years old today.",
      "I am already {x} years old.", "I am just {x} years old.", "I am {x} years old.", "My age is {x}.",
      "I'm {x} years old."),
-    ("How old am I?", "What is my age?", "Do you know my age?", "Do you remember how old I am?", "Tell me my age."),
+    ("How old am I?", "What is my age?", "Do you know my age?", "Do you remember how old I am?", "Tell me my age.",
+     "So how old am I?", "And how old am I?", "So what is my age?", "Now tell me my age."),
     (("I am now {x} years old.",), ("Do you know how old I am?",)),
     "You are {x} years old.",
 )  # fmt: skip
@@ -59,7 +61,8 @@ FAVORITE = Fact(
      "You should know that my favorite {t} is {x}.", "{X} is my favorite {t}."),
     ("What is my favorite {t}?", "What's my favorite {t}?", "Do you know my favorite {t}?",
      "Which {t} do I like best?", "Tell me my favorite {t}.", "Could you tell me my favorite {t}?",
-     "Do you remember my favorite {t}?"),
+     "Do you remember my favorite {t}?", "So what is my favorite {t}?", "And what is my favorite {t}?",
+     "So which {t} do I like best?"),
     (("I think my favorite {t} is {x}.",), ("Can you tell me my favorite {t}?",)),
     "Your favorite {t} is {x}.",
 )  # fmt: skip
