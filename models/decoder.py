@@ -17,7 +17,7 @@ from ..kernels.attention.interface import Attention, Plan
 from ..kernels.kv_pool import KVPool
 from ..kernels.native.decode import LayerWeights, NativeDecode, Shape, native_decode
 from ..kernels.norm import rms_norm
-from ..kernels.rope import rotate_
+from ..kernels.rope import rotate_and_store_
 from .config import ModelConfig
 from .layers import Linear, linear
 from .parameters import Parameter, Source
@@ -27,7 +27,11 @@ __all__ = ["Decoder"]
 
 
 class Decoder:
-    """A stack of layers: embed, attend and transform as often as there are layers, norm, score."""
+    """A stack of layers: embed, attend and transform as often as there are layers, norm, score.
+
+    forward and logits wait for nothing on a device and allocate by the shapes of their arguments alone, so a CUDA graph
+    can hold them.
+    """
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor]) -> None:
         self.config = config
@@ -45,9 +49,8 @@ class Decoder:
         x_TC = functional.embedding(tokens_T, self.embedding_VC)
         if self.native is not None and self.native.takes(pool, plan):
             return self.native.decode_(x_TC, positions_T, pool, plan)
-        rotations_TP = self.rotations_LP.index_select(0, positions_T)
         for layer in self.layers:
-            layer.attend_(x_TC, rotations_TP, slots_T, pool, attention, plan)
+            layer.attend_(x_TC, self.rotations_LP, positions_T, slots_T, pool, attention, plan)
             layer.transform_(x_TC)
         return rms_norm(x_TC, self.norm_C, self.config.norm_epsilon)
 
@@ -82,6 +85,7 @@ class Layer:
         self.epsilon = config.norm_epsilon
         self.heads, self.kv_heads = config.heads, config.kv_heads
         self.attention_norm_C = weights[f"{number}.attention_norm"]
+        self.q_norm_D, self.k_norm_D = weights.get(f"{number}.q_norm"), weights.get(f"{number}.k_norm")
         self.qkv = projection("qkv")
         self.output = projection("output")
         self.mlp_norm_C = weights[f"{number}.mlp_norm"]
@@ -89,13 +93,30 @@ class Layer:
         self.down = projection("down")
 
     def attend_(
-        self, x_TC: Tensor, rotations_TP: Tensor, slots_T: Tensor, pool: KVPool, attention: Attention, plan: Plan
+        self,
+        x_TC: Tensor,
+        rotations_LP: Tensor,
+        positions_T: Tensor,
+        slots_T: Tensor,
+        pool: KVPool,
+        attention: Attention,
+        plan: Plan,
     ) -> None:
         # A token's row of qkv:  [0, H) query heads    [H, H + K) key heads    [H + K, H + 2 * K) value heads
         H, K = self.heads, self.kv_heads
         qkv_TXD = self.qkv(rms_norm(x_TC, self.attention_norm_C, self.epsilon)).unflatten(1, (H + 2 * K, -1))
-        rotate_(qkv_TXD[:, : H + K], rotations_TP)
-        pool.write(self.number, slots_T, qkv_TXD[:, H : H + K], qkv_TXD[:, H + K :])
+        rotate_and_store_(
+            qkv_TXD,
+            rotations_LP,
+            positions_T,
+            slots_T,
+            pool.entries[self.number],
+            H,
+            K,
+            self.q_norm_D,
+            self.k_norm_D,
+            self.epsilon,
+        )
         self.output.add_to_(x_TC, attention.attend(qkv_TXD[:, :H], self.number, pool, plan).flatten(1))
 
     def transform_(self, x_TC: Tensor) -> None:
@@ -108,8 +129,9 @@ class Layer:
         C, H, K, D, F = config.hidden, config.heads, config.kv_heads, config.head_dim, config.intermediate
         prefix = f"model.layers.{number}"
 
-        def norm(name: str, source: str) -> Parameter:
-            return Parameter(f"{number}.{name}", (Source(f"{prefix}.{source}.weight", (C,)),), initial="ones")
+        def norm(name: str, source: str, width: int = C, rotary_heads: int = 0) -> Parameter:
+            weight = Source(f"{prefix}.{source}.weight", (width,), rotary_heads)
+            return Parameter(f"{number}.{name}", (weight,), initial="ones")
 
         def linear(name: str, inputs: int, parts: list[tuple[str, int, int]], *, bias: bool) -> list[Parameter]:
             """Fuse projections, each (its name, its outputs, its rotary heads if any), into one."""
@@ -121,10 +143,13 @@ class Layer:
             return [weight, Parameter(f"{number}.{name}.bias", biases, initial="zeros")] if bias else [weight]
 
         qkv = [("self_attn.q_proj", H * D, H), ("self_attn.k_proj", K * D, K), ("self_attn.v_proj", K * D, 0)]
+        # All heads share these, so they are reordered like the pairs of one head.
+        names = ("q_norm", "k_norm") if config.qk_norm else ()
         return [
             norm("attention_norm", "input_layernorm"),
-            *linear("qkv", C, qkv, bias=config.attention_bias),
-            *linear("output", H * D, [("self_attn.o_proj", C, 0)], bias=config.attention_bias),
+            *linear("qkv", C, qkv, bias=config.qkv_bias),
+            *(norm(name, f"self_attn.{name}", D, 1) for name in names),
+            *linear("output", H * D, [("self_attn.o_proj", C, 0)], bias=config.output_bias),
             norm("mlp_norm", "post_attention_layernorm"),
             *linear("gate_up", C, [("mlp.gate_proj", F, 0), ("mlp.up_proj", F, 0)], bias=config.mlp_bias),
             *linear("down", F, [("mlp.down_proj", C, 0)], bias=config.mlp_bias),
@@ -135,7 +160,7 @@ def _native(
     config: ModelConfig, weights: Mapping[str, Tensor], head_CV: Tensor, rotations_LP: Tensor
 ) -> NativeDecode | None:
     """Prepare decode steps in C, where they can be had."""
-    if config.attention_bias or config.mlp_bias:
+    if config.qkv_bias or config.output_bias or config.mlp_bias or config.qk_norm or config.windows:
         return None
     layers = [
         LayerWeights(

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from .config import ARCHITECTURES, ModelConfig
+from .config import ModelConfig
 from .decoder import Decoder
+from .families import ARCHITECTURES
 from .model import Model
 from .parameters import Parameter
 
@@ -30,7 +31,7 @@ class Family(Protocol):
 def family(architecture: str) -> Family:
     """Return the class for an architecture as config.json names it.  Raises ValueError if there is none."""
     match architecture:
-        case "LlamaForCausalLM":
+        case "LlamaForCausalLM" | "MistralForCausalLM" | "Qwen2ForCausalLM" | "Qwen3ForCausalLM":
             return Decoder
         case _:
             raise ValueError(f"architecture is {architecture!r}; allowed: {', '.join(ARCHITECTURES)}")

@@ -54,7 +54,7 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
         device=device,
     )
     rows = Rows(options.max_rows, context_length, config.vocabulary, device)
-    attention = ReferenceAttention(config.heads, config.kv_heads, config.head_dim, config.head_dim**-0.5)
+    attention = ReferenceAttention(config.heads, config.kv_heads, config.head_dim, windows=config.windows)
     description = WorkerDescription(
         architecture=config.architecture,
         max_rows=options.max_rows,

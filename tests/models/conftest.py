@@ -11,13 +11,25 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from callboard.kernels.attention.interface import AttentionBatch
 from callboard.kernels.attention.reference import ReferenceAttention
 from callboard.kernels.kv_pool import KVPool
+from callboard.models.decoder import Decoder
 from callboard.models.loader import load
-from callboard.models.model import Model
+
+GPU = torch.cuda.is_available()
 
 
 @dataclass
@@ -32,18 +44,19 @@ class Row:
 class Runner:
     """Run rows through a model over one pool, whose slots are handed out in random order."""
 
-    def __init__(self, model: Model, seed: int, slots: int = 600) -> None:
+    def __init__(self, model: Decoder, seed: int, slots: int = 600) -> None:
         config = model.config
         self.model = model
+        self.device = model.embedding_VC.device
         self.pool = KVPool(
             layers=config.layers,
             slots=slots,
             kv_heads=config.kv_heads,
             head_dim=config.head_dim,
             dtype=torch.float32,
-            device=torch.device("cpu"),
+            device=self.device,
         )
-        self.attention = ReferenceAttention(config.heads, config.kv_heads, config.head_dim)
+        self.attention = ReferenceAttention(config.heads, config.kv_heads, config.head_dim, windows=config.windows)
         self.free = random.Random(seed).sample(range(slots), slots)
 
     def share(self, row: Row, length: int, tokens: list[int]) -> Row:
@@ -69,12 +82,15 @@ class Runner:
         table_RL = torch.full((len(work), max(lengths) + 3), -(10**6))
         for number, (row, _) in enumerate(work):
             table_RL[number, : len(row.slots)] = torch.tensor(row.slots)
-        slots_T, positions_T = torch.tensor(new_slots), torch.tensor(positions)
+        table_RL = table_RL.to(self.device)
+        slots_T, positions_T, tokens_T = (
+            torch.tensor(each, device=self.device) for each in (new_slots, positions, tokens)
+        )
         starts_R1 = torch.tensor(starts, dtype=torch.int32)
         batch = AttentionBatch(starts_R1, [count for _, count in work], lengths, table_RL, slots_T, positions_T)
         plan = self.attention.plan(batch)
-        hidden = self.model.forward(torch.tensor(tokens), positions_T, slots_T, self.pool, self.attention, plan)
-        logits = self.model.logits(hidden)
+        hidden = self.model.forward(tokens_T, positions_T, slots_T, self.pool, self.attention, plan)
+        logits = self.model.logits(hidden).cpu()
         for number, (row, _) in enumerate(work):
             row.logits += logits[starts[number] : starts[number + 1]].unbind(0)
 
@@ -84,8 +100,8 @@ class Pair:
     """The same weights twice."""
 
     folder: Path
-    peer: LlamaForCausalLM
-    model: Model
+    peer: PreTrainedModel
+    model: Decoder
 
     @torch.inference_mode()
     def wanted(self, tokens: list[int]) -> Tensor:
@@ -113,13 +129,29 @@ TINY: dict[str, Any] = {
 }
 
 
+FAMILIES: dict[str, tuple[Any, Any]] = {
+    "llama": (LlamaConfig, LlamaForCausalLM),
+    "mistral": (MistralConfig, MistralForCausalLM),
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+}
+
+
+@pytest.fixture(
+    params=["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not GPU, reason="no GPU")])]
+)
+def device(request: pytest.FixtureRequest) -> torch.device:
+    return torch.device(request.param)
+
+
 @pytest.fixture
-def pair(tmp_path: Path) -> Callable[..., Pair]:
+def pair(tmp_path: Path, device: torch.device) -> Callable[..., Pair]:
     """Return a function that draws a model from a seed; arguments change its config."""
 
-    def draw(seed: int, saved_as: torch.dtype = torch.float32, **changes: Any) -> Pair:
+    def draw(seed: int, saved_as: torch.dtype = torch.float32, family: str = "llama", **changes: Any) -> Pair:
         torch.manual_seed(seed)
-        peer = LlamaForCausalLM(LlamaConfig(**(TINY | changes))).eval()
+        config_class, model_class = FAMILIES[family]
+        peer = model_class(config_class(**(TINY | changes))).eval()
         with torch.no_grad():
             for name, parameter in peer.named_parameters():
                 if name.endswith("bias") or "norm" in name:
@@ -127,10 +159,16 @@ def pair(tmp_path: Path) -> Callable[..., Pair]:
         peer.to(saved_as).save_pretrained(tmp_path)
         if saved_as != torch.float32:
             # Read back, not cast back: casting a module cuts its rope frequencies too.
-            peer = LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
-        return Pair(tmp_path, peer, load(tmp_path, device=torch.device("cpu"), dtype=torch.float32))
+            peer = model_class.from_pretrained(tmp_path, dtype=torch.float32)
+        return Pair(tmp_path, peer, _load(tmp_path, device))
 
     return draw
+
+
+def _load(folder: Path, device: torch.device) -> Decoder:
+    model = load(folder, device=device, dtype=torch.float32)
+    assert isinstance(model, Decoder)
+    return model
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoConfig
 
 from callboard.models.config import ModelConfig, read_config
 from callboard.models.registry import family
@@ -61,12 +62,74 @@ def test_everything_that_can_be_said_is_heard(tmp_path: Path) -> None:
         eos_token_id=[2, 3],
     )
     assert (config.kv_heads, config.head_dim, config.norm_epsilon) == (2, 24, 1e-5)
-    assert (config.tied, config.attention_bias, config.mlp_bias) == (True, True, True)
+    assert (config.tied, config.qkv_bias, config.output_bias, config.mlp_bias) == (True, True, True, True)
     assert (config.dtype, config.bos_id, config.eos_ids) == ("bfloat16", 1, (2, 3))
 
 
 def test_model_type_stands_in_for_a_missing_architecture(tmp_path: Path) -> None:
     assert read(tmp_path, architectures=None, model_type="llama").architecture == "LlamaForCausalLM"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "architecture"),
+    [("mistral", "MistralForCausalLM"), ("qwen2", "Qwen2ForCausalLM"), ("qwen3", "Qwen3ForCausalLM")],
+)
+def test_a_family_brings_its_conventions(tmp_path: Path, model_type: str, architecture: str) -> None:
+    changes: dict[str, Any] = {"hidden_size": 8192, "num_attention_heads": 64}
+    (tmp_path / "config.json").write_text(
+        json.dumps(
+            {name: value for name, value in SMALLEST.items() if name != "max_position_embeddings"}
+            | {"architectures": None, "model_type": model_type, "attention_bias": True}
+            | changes
+        )
+    )
+    config, peer = read_config(tmp_path), AutoConfig.for_model(model_type, **changes)
+    assert config.architecture == architecture
+    assert (config.kv_heads, config.head_dim, config.context_length) == (
+        peer.num_key_value_heads,
+        peer.head_dim if hasattr(peer, "head_dim") else 128,
+        peer.max_position_embeddings,
+    )
+    assert (config.qkv_bias, config.output_bias, config.qk_norm) == {
+        "mistral": (False, False, False),
+        "qwen2": (True, False, False),
+        "qwen3": (True, True, True),
+    }[model_type]
+    assert config.windows == ((4096, 4096) if model_type == "mistral" else ())
+
+
+QWEN = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "use_sliding_window": True,
+    "sliding_window": 100,
+    "num_key_value_heads": 4,
+}
+    "architectures": ["Qwen2ForCausalLM"],
+    "use_sliding_window": True,
+    "sliding_window": 100,
+    "num_key_value_heads": 4,
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        (QWEN | {"max_window_layers": 1}, (None, 100)),
+        (QWEN | {"max_window_layers": 0}, (100, 100)),
+        (QWEN | {"max_window_layers": 2}, ()),
+        (QWEN, ()),
+        (QWEN | {"max_window_layers": 0, "use_sliding_window": False}, ()),
+        (QWEN | {"max_window_layers": 0, "sliding_window": None}, ()),
+        (QWEN | {"max_window_layers": 0, "sliding_window": 512}, ()),
+        (QWEN | {"layer_types": ["sliding_attention", "full_attention"]}, (100, None)),
+        (QWEN | {"architectures": ["MistralForCausalLM"]}, (100, 100)),
+        (QWEN | {"architectures": ["MistralForCausalLM"], "sliding_window": None}, ()),
+        (QWEN | {"architectures": ["LlamaForCausalLM"]}, ()),
+    ],
+    ids=str,
+)
+def test_each_layer_has_its_window(tmp_path: Path, changes: dict[str, Any], windows: tuple[int | None, ...]) -> None:
+    assert read(tmp_path, **changes).windows == windows
 
 
 @pytest.mark.parametrize(
@@ -143,6 +206,10 @@ def test_the_context_length_counts_the_scaling_in(tmp_path: Path, scaling: dict[
         ({"rope_scaling": LLAMA3 | {"high_freq_factor": 0.5}}, "high_freq_factor is 0.5; it must be above low_freq_"),
         ({"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": 0.5}}, "beta_fast is 0.5; it must be at least"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5; only 1 is supported"),
+        (QWEN | {"sliding_window": 0}, "sliding_window is 0; it must be an integer of at least 1"),
+        (QWEN | {"use_sliding_window": 1}, "use_sliding_window is 1; it must be true or false"),
+        (QWEN | {"layer_types": ["full_attention"]}, r"layer_types is \['full.*it must be a list of 2, each 'sliding"),
+        (QWEN | {"layer_types": ["full_attention", {}]}, "layer_types is .*; it must be a list of 2, each 'sliding"),
         ({"rope_theta": -1}, "rope_theta is -1; it must be a number above 0"),
     ],
     ids=str,

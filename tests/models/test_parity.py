@@ -67,8 +67,47 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
+# 12 keys a query: the sequences below are up to ten times as long.
+WINDOW = {"use_sliding_window": True, "sliding_window": 12}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama 1": {"num_key_value_heads": 6, "max_position_embeddings": 2048},
+    "llama 3": {"tie_word_embeddings": True, **SCALINGS["llama3"]},
+    "mistral": {"family": "mistral", "sliding_window": None},
+    "mistral with a window": {"family": "mistral", "sliding_window": 12, "head_dim": 10},
+    "qwen2": {"family": "qwen2", "sliding_window": 12},
+    "qwen2.5 stretched": {"family": "qwen2", "tie_word_embeddings": True, **SCALINGS["yarn"]},
+    "qwen2 with windows": {"family": "qwen2", "max_window_layers": 1, **WINDOW},
+    "qwen2 with windows here and there": {
+        "family": "qwen2",
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        **WINDOW,
+    },
+    "qwen3": {"family": "qwen3", "head_dim": 20, "tie_word_embeddings": True},
+    "qwen3 with biases": {"family": "qwen3", "head_dim": 8, "attention_bias": True},
+    "qwen3 with windows": {"family": "qwen3", "head_dim": 16, "max_window_layers": 2, **WINDOW},
+}
+
+
 def draw_tokens(generator: random.Random, count: int) -> list[int]:
     return [generator.randrange(97) for _ in range(count)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_whole_in_chunks_shared_and_in_mixed_steps(pair: Any, runner: Any, row: Any, family: str) -> None:
+    seed = 1 + list(FAMILIES).index(family)
+    models = pair(seed, **FAMILIES[family])
+    run, generator = runner(models.model, seed), random.Random(seed)
+    whole, cut, decoded = (row(draw_tokens(generator, 80)) for _ in range(3))
+    run.step([(whole, 80)])
+    for chunk in (9, 30, 1):
+        run.step([(cut, chunk)])
+    shared = [run.share(whole, length, draw_tokens(generator, 20)) for length in (3, 40, 80)]
+    run.step([(decoded, 60), (cut, 20), (shared[0], 10), (shared[1], 1)])
+    rows = [decoded, cut, *shared]
+    for _ in range(8):
+        run.step([(each, 1) for each in rows])
+    for each in (whole, *rows):
+        models.check(each)
 
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
@@ -179,6 +218,7 @@ def test_dynamic_rope_past_the_trained_length_is_as_if_decoded_token_by_token(
     torch.testing.assert_close(torch.stack(mine.logits), torch.stack(wanted), rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("device", ["cpu"], indirect=True)
 @pytest.mark.parametrize("biased", [False, True], ids=["without biases", "with biases"])
 @pytest.mark.parametrize("saved_as", [torch.bfloat16, torch.float16])
 def test_packing_the_weights_of_a_half_checkpoint_loses_nothing(
@@ -195,6 +235,7 @@ def test_packing_the_weights_of_a_half_checkpoint_loses_nothing(
     models.check(mine)
 
 
+@pytest.mark.parametrize("device", ["cpu"], indirect=True)
 def test_weights_that_float16_cannot_hold_stay_as_they_are(pair: Any) -> None:
     models = pair(601, vocab_size=2048, hidden_size=256, intermediate_size=1024, num_attention_heads=8)
     assert isinstance(models.model.head, PlainLinear)
