@@ -33,7 +33,7 @@ class _Output:
     __slots__ = ("cached_tokens", "logprobs", "prompt_tokens", "sent", "stream", "tokens")
 
     def __init__(self, opened: Open, text: TokenText) -> None:
-        self.stream = TextStream(text, opened.sampling.stop)
+        self.stream = TextStream(text, opened.sampling.stop, opened.sampling.stop_regex)
         self.prompt_tokens = opened.prompt_tokens
         self.cached_tokens = 0
         self.tokens: list[int] = np.frombuffer(opened.output, np.int32).tolist()
@@ -44,7 +44,7 @@ class _Output:
 
 
 class Detokenizer(Actor[ToDetokenizer]):
-    """Turn each step's Tokens into Deltas; find stop strings and tell the scheduler.
+    """Turn each step's Tokens into Deltas; find stops and tell the scheduler.
 
     Tokens carry their index in the output: a repeat (a replay after a crash) is dropped, a gap (a message lost with a
     crash of this actor) ends that request with an error and no other.

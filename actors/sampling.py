@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import InvalidRequest
+from .stop_regex import stop_regex
 
 __all__ = ["CONSTRAINTS", "Constraint", "SamplingLimits", "SamplingParams"]
 
@@ -31,11 +32,14 @@ class SamplingLimits(msgspec.Struct, frozen=True, kw_only=True):
     stops: int = 32
     stop_characters: int = 256
     stop_token_ids: int = 256
+    stop_regexes: int = 4
+    stop_regex_characters: int = 256
     logit_biases: int = 1024
     top_logprobs: int = 20
     regex_bytes: int = 16_384
     grammar_bytes: int = 65_536
     choices: int = 512
+    candidates: int = 128
 
 
 class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +47,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
 
     temperature 0 is greedy.  top_k -1 is all.  Penalties in [-2, 2] count output tokens;
     repetition_penalty in (0, 2] counts prompt and output tokens.  logit_bias maps token id to a
-    bias in [-100, 100].  seed None lets the dispatcher draw one.  logprob_start is the prompt
+    bias in [-100, 100].  A text ends before the first of stop (strings) and stop_regex (expressions in Python's
+    syntax, see `stop_regex`).  seed None lets the dispatcher draw one.  logprob_start is the prompt
     position from which input log-probabilities are wanted, -1 for none.  regex, json_schema (JSON text) or
     ebnf (llguidance's Lark, or GBNF) bind the text; at most one of them.
     """
@@ -52,6 +57,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     min_new_tokens: int = 0
     stop: tuple[str, ...] = ()
     stop_token_ids: tuple[int, ...] = ()
+    stop_regex: tuple[str, ...] = ()
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
@@ -78,6 +84,16 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         if self.json_schema is not None:
             return Constraint("json_schema", self.json_schema)
         return None if self.ebnf is None else Constraint("ebnf", self.ebnf)
+
+    def spread(self, count: int) -> list[SamplingParams]:
+        """Give each of `count` candidates a seed of its own, so that a seeded request repeats and they differ.
+
+        The first keeps the seed; without one, each draws its own.
+        """
+        if count == 1 or self.seed is None:
+            return [self] * count
+        seeds = [(self.seed + index) & 0x7FFF_FFFF_FFFF_FFFF for index in range(count)]
+        return [msgspec.structs.replace(self, seed=seed) for seed in seeds]
 
     def verify(self, *, vocabulary: int | None = None, limits: SamplingLimits | None = None) -> None:
         """Raise InvalidRequest naming the first field that is out of range; check ids against `vocabulary`."""
@@ -111,6 +127,15 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("stop_token_ids", f"at most {limits.stop_token_ids} allowed")
         for token in self.stop_token_ids:
             _token("stop_token_ids", token, vocabulary)
+
+        if len(self.stop_regex) > limits.stop_regexes:
+            count = len(self.stop_regex)
+            raise InvalidRequest("stop_regex", f"{count} expressions given, at most {limits.stop_regexes} allowed")
+        for pattern in self.stop_regex:
+            if not isinstance(pattern, str) or not 0 < len(pattern) <= limits.stop_regex_characters:
+                most = limits.stop_regex_characters
+                raise InvalidRequest("stop_regex", f"{pattern!r:.80} is not a string of 1 to {most} characters")
+            stop_regex(pattern)
 
     def _verify_constraint(self, limits: SamplingLimits) -> None:
         first, *others = [field for field in CONSTRAINTS if getattr(self, field) is not None]

@@ -1,4 +1,4 @@
-"""Text from tokens as they come: incomplete UTF-8 held back, stop strings found and mapped to token offsets."""
+"""Text from tokens as they come: incomplete UTF-8 held back, stops found and mapped to token offsets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Protocol
 
 import msgspec
 from tokenizers import Tokenizer
+
+from .stop_regex import StopSearch
 
 __all__ = ["Piece", "TextStream", "TokenText", "token_text"]
 
@@ -48,7 +50,7 @@ def token_text(tokenizer: Tokenizer) -> Callable[[bool], TokenText]:
 class Piece(msgspec.Struct, frozen=True):
     """What a TextStream lets go: text and the number of tokens that lie wholly inside all text let go so far.
 
-    matched is the stop string that ended the stream; then tail is the text behind the last whole token.
+    matched is the stop string, or expression, that ended the stream; then tail is the text behind the last whole token.
     """
 
     text: str
@@ -58,19 +60,23 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class TextStream:
-    """One request's text.  Holds back what may yet become a stop string or is half a character.
+    """One request's text.  Holds back what may yet become a stop or is half a character.
 
     # text:     [0, boundary)          of whole tokens the client has
     #           [boundary, emitted)    `_shown`: with the client, but its token is not over yet
-    #           [emitted, seen)        `_held`: may begin a stop string
+    #           [emitted, seen)        `_held`: may begin a stop
     # ends[i]:  the length of the text once token i is in;  clean[i]: no byte of it is missing
     """
 
-    __slots__ = ("_boundary", "_clean", "_emitted", "_ends", "_held", "_hold", "_shown", "_stops", "_text", "tokens")
+    __slots__ = (
+        "_boundary", "_clean", "_emitted", "_ends", "_held", "_hold", "_search", "_shown", "_stops", "_text", "tokens",
+    )  # fmt: skip
 
-    def __init__(self, text: TokenText, stops: Sequence[str] = ()) -> None:
+    def __init__(self, text: TokenText, stops: Sequence[str] = (), expressions: Sequence[str] = ()) -> None:
+        """stops: strings.  expressions: regular expressions, as `stop_regex` takes them."""
         self._text = text
         self._stops = tuple(stops)
+        self._search = StopSearch(expressions) if expressions else None
         self._hold = max((len(stop) for stop in self._stops), default=1) - 1
         self._held = ""
         self._shown = ""
@@ -84,7 +90,7 @@ class TextStream:
         """Take the next token; give what is safe to show.  After a match the stream is over."""
         self.tokens += 1
         new = self._text.feed(token)
-        if not self._stops:
+        if not self._stops and self._search is None:
             return Piece(new, self.tokens)
         held = self._held + new
         self._ends.append(self._emitted + len(held))
@@ -99,23 +105,26 @@ class TextStream:
         """Let go of the rest, incomplete bytes as U+FFFD."""
         new = self._text.flush()
         rest = self._held + new
-        if new and self._stops and (found := self._find(rest, len(new))) is not None:
+        if new and (found := self._find(rest, len(new))) is not None:
             return self._cut(rest, *found)
         self._held = ""
         return Piece(rest, self.tokens)
 
     def _find(self, held: str, new: int) -> tuple[int, str] | None:
-        """Find the earliest stop string that ends in the new part; of two at one place, the longer."""
+        """Find the earliest stop that ends in the new part; of two at one place, a string, and the longer."""
         start = max(0, len(held) - new - self._hold)
         found = [(at, -len(stop), stop) for stop in self._stops if (at := held.find(stop, start)) >= 0]
+        if self._search is not None and (match := self._search.feed(held[len(held) - new :])) is not None:
+            found.append((match.start - self._emitted, 0, match.pattern))
         return None if not found else (min(found)[0], min(found)[2])
 
     def _possible(self, held: str) -> int:
-        """Give the length of the longest end of `held` that a stop string begins with."""
-        for length in range(min(self._hold, len(held)), 0, -1):
+        """Give the length of the longest end of `held` that a stop may begin with."""
+        least = 0 if self._search is None else self._search.held
+        for length in range(min(self._hold, len(held)), least, -1):
             if any(stop.startswith(held[-length:]) for stop in self._stops):
                 return length
-        return 0
+        return least
 
     def _cut(self, held: str, at: int, stop: str) -> Piece:
         text = held[:at]

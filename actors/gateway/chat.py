@@ -14,7 +14,7 @@ from .constraints import cut_mark
 from .exchange import Exchange
 from .fields import Rules, convert, parse
 from .generation import News, Work, complete, stream
-from .openai_fields import IGNORED, OpenAIFields, expect_choices, expect_model, sampling_of, spread, usage
+from .openai_fields import IGNORED, OpenAIFields, expect_choices, expect_model, sampling_of, usage
 from .room import Room
 from .token_text import TokenText
 
@@ -91,7 +91,7 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
     )
     prompt = await room.service.encode(room.service.chat_template.render(_messages(request.messages)))
     reply = _Reply(room, exchange, request)
-    works = [Work(prompt, one, reply.id) for one in spread(sampling, request.n)]
+    works = [Work(prompt, one, reply.id) for one in sampling.spread(request.n)]
     if request.stream:
         await stream(room.service, works, reply.news, room.pace)
         await reply.end()

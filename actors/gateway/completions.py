@@ -15,7 +15,7 @@ from .constraints import cut_mark
 from .exchange import Exchange
 from .fields import Rules, listed, parse
 from .generation import News, Work, complete, stream
-from .openai_fields import IGNORED, OpenAIFields, expect_choices, expect_model, sampling_of, spread, usage
+from .openai_fields import IGNORED, OpenAIFields, expect_choices, expect_model, sampling_of, usage
 from .room import Room
 
 __all__ = ["CompletionRequest", "completions"]
@@ -59,7 +59,7 @@ async def completions(room: Room, exchange: Exchange, body: bytes) -> None:
             prompt if isinstance(prompt, str) else await room.service.decode(ids)
             for prompt, ids in zip(prompts, reply.prompt_tokens, strict=True)
         ]
-    works = [Work(prompt, one, reply.id) for prompt in tokens for one in spread(sampling, request.n)]
+    works = [Work(prompt, one, reply.id) for prompt in tokens for one in sampling.spread(request.n)]
     if request.stream:
         await stream(room.service, works, reply.news, room.pace)
         await reply.end()

@@ -14,7 +14,7 @@ from .constraints import cut_mark, schema_text
 from .exchange import Exchange
 from .fields import Rules, convert, listed, parse, stops
 from .generation import News, Work, complete, stream
-from .openai_fields import expect_choices, spread
+from .openai_fields import expect_choices
 from .room import Room
 
 __all__ = ["GenerateRequest", "generate"]
@@ -44,6 +44,7 @@ class NativeSampling(msgspec.Struct, kw_only=True):
     n: int = 1
     stop: str | list[str] | None = None
     stop_token_ids: list[int] = []
+    stop_regex: str | list[str] | None = None
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = -1
@@ -88,7 +89,6 @@ _SAMPLING_RULES = Rules(
     ignored=frozenset({"stream_interval"}),
     unsupported={
         "structural_tag": "structural tags are not supported yet; ebnf is",
-        "stop_regex": "stop expressions are not supported; stop strings and stop_token_ids are",
         "beam_width": "beam search is not supported",
         "custom_params": "they belong to code, which never comes with a request",
         "no_stop_trim": "a stop string is always cut off",
@@ -117,7 +117,7 @@ async def generate(room: Room, exchange: Exchange, body: bytes) -> None:
     works: list[Work] = []
     for prompt, sampling, name in zip(prompts, samplings, names, strict=True):
         tokens = await room.service.encode(prompt) if isinstance(prompt, str) else prompt
-        works.extend(Work(tokens, one, name) for one in spread(sampling, n))
+        works.extend(Work(tokens, one, name) for one in sampling.spread(n))
     outputs = [_Output(room, work, request.return_text_in_logprobs) for work in works]
     many = batch or n > 1
     if request.stream:
@@ -243,6 +243,7 @@ def _sampling(native: NativeSampling, wanted: bool, start: int, top: int) -> Sam
         min_new_tokens=native.min_new_tokens,
         stop=stops(native.stop),
         stop_token_ids=tuple(native.stop_token_ids),
+        stop_regex=stops(native.stop_regex),
         temperature=native.temperature,
         top_p=native.top_p,
         top_k=native.top_k,

@@ -23,7 +23,6 @@ __all__ = [
     "expect_choices",
     "expect_model",
     "sampling_of",
-    "spread",
     "usage",
 ]
 
@@ -62,6 +61,7 @@ class OpenAIFields(msgspec.Struct, kw_only=True):
     repetition_penalty: float = 1.0
     min_tokens: int = 0
     stop_token_ids: list[int] = []
+    stop_regex: str | list[str] | None = None
     ignore_eos: bool = False
     skip_special_tokens: bool = True
     regex: str | None = None
@@ -87,6 +87,7 @@ def sampling_of(
         min_new_tokens=fields.min_tokens,
         stop=stops(fields.stop),
         stop_token_ids=tuple(fields.stop_token_ids),
+        stop_regex=stops(fields.stop_regex),
         temperature=fields.temperature,
         top_p=fields.top_p,
         top_k=fields.top_k,
@@ -111,14 +112,6 @@ def sampling_of(
         message = str(error).removeprefix(f"{error.field}: ")
         raise InvalidRequest(field, re.sub(r"\w+", lambda word: names.get(word[0], word[0]), message)) from error
     return sampling
-
-
-def spread(sampling: SamplingParams, count: int) -> list[SamplingParams]:
-    """Give each of `count` choices a seed of its own, so that a seeded request repeats and its choices differ."""
-    if count == 1 or sampling.seed is None:
-        return [sampling] * count
-    seeds = [(sampling.seed + index) & 0x7FFF_FFFF_FFFF_FFFF for index in range(count)]
-    return [msgspec.structs.replace(sampling, seed=seed) for seed in seeds]
 
 
 def expect_choices(n: int, prompts: int, options: GatewayOptions) -> None:

@@ -139,6 +139,19 @@ async def test_a_stop_string_ends_the_request_here_and_the_scheduler_is_told() -
         assert made.text(2) == "one. STOP two"
 
 
+async def test_a_stop_expression_ends_the_request_too() -> None:
+    ids = TOKENIZER.encode("one. STOP two").ids
+    async with stage() as made:
+        await made.send(Open(1, SamplingParams(stop_regex=(r"S[A-Z]+\s",)), 5))
+        await feed(made, 1, ids)
+        last = await made.last(1)
+        assert made.text(1) == "one. "
+        assert last.finish is not None
+        assert (last.finish.reason, last.finish.matched) == ("stop", r"S[A-Z]+\s")
+        assert TOKENIZER.decode(ids[: last.finish.kept_tokens]) + last.finish.tail == "one. "
+        await until(lambda: made.scheduler == [Stopped((1,))])
+
+
 async def test_log_probabilities_stay_with_their_tokens() -> None:
     ids = TOKENIZER.encode("abSTOx").ids
     async with stage() as made:

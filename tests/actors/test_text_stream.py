@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -16,9 +17,12 @@ from .vocabularies import TEXT, byte_level, metaspace
 TOKENIZERS: dict[str, Tokenizer] = {"byte-level": byte_level(), "metaspace": metaspace()}
 
 
-def run(tokenizer: Tokenizer, ids: list[int], stops: tuple[str, ...] = (), *, skip: bool = True):
+def run(
+    tokenizer: Tokenizer, ids: list[int], stops: tuple[str, ...] = (), expressions: tuple[str, ...] = (), *,
+    skip: bool = True,
+):  # fmt: skip
     """Feed ids; give the text let go, the final piece and whether a stop was matched."""
-    stream = TextStream(token_text(tokenizer)(skip), stops)
+    stream = TextStream(token_text(tokenizer)(skip), stops, expressions)
     shown = ""
     for token in ids:
         piece = stream.feed(token)
@@ -105,4 +109,50 @@ def test_text_stops_before_the_first_stop_string_and_tokens_with_it(kind: str, t
     assert piece.matched in stops
     assert whole.startswith(shown + piece.matched)
     assert not any(stop in shown for stop in stops)
+    assert tokenizer.decode(ids[: piece.tokens]) + piece.tail == shown
+
+
+def test_a_stop_expression_ends_the_text_where_it_first_ends() -> None:
+    tokenizer = byte_level()
+    text, piece = run(tokenizer, tokenizer.encode("The capital of France").ids, expressions=(r"it\w+ o",))
+    assert (text, piece.matched) == ("The cap", r"it\w+ o")
+    assert tokenizer.decode(tokenizer.encode("The capital of France").ids[: piece.tokens]) + piece.tail == text
+
+
+def test_of_a_stop_string_and_an_expression_the_earlier_wins() -> None:
+    tokenizer = byte_level(260)
+    ids = tokenizer.encode("one 22 three").ids
+    assert run(tokenizer, ids, ("three",), (r"\d\d",))[1].matched == r"\d\d"
+    assert run(tokenizer, ids, ("ne 2",), (r"\d+ t",))[1].matched == "ne 2"
+
+
+def test_what_may_become_a_stop_expression_is_held_and_then_shown() -> None:
+    tokenizer = byte_level(260)
+    stream = TextStream(token_text(tokenizer)(True), expressions=(r"\d\d\.",))
+    shown = [stream.feed(token).text for token in tokenizer.encode("a12b3").ids]
+    assert shown == ["a", "", "", "12b", ""]
+    assert stream.finish().text == "3"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(TOKENIZERS)),
+    text=st.text(st.sampled_from("aβ stop\n東😀12.Te"), min_size=1, max_size=40),
+    stops=st.lists(st.text(st.sampled_from("stop aβ\n東"), min_size=1, max_size=3), max_size=2),
+    expression=st.sampled_from([r"\d+\.", r"\n\s", "[^a-z]東", "s.{1,3}p", "(?i)te", "a.*2"]),
+)
+def test_no_stop_expression_is_shown_and_tokens_end_with_the_text(
+    kind: str, text: str, stops: list[str], expression: str
+) -> None:
+    tokenizer = TOKENIZERS[kind]
+    ids = tokenizer.encode(text).ids
+    whole = tokenizer.decode(ids)
+    shown, piece = run(tokenizer, ids, tuple(stops), (expression,))
+    assert not re.search(expression, shown)
+    if piece.matched is None:
+        assert shown == whole
+        return
+    assert whole.startswith(shown)
+    if piece.matched == expression:
+        assert re.compile(expression).match(whole, len(shown))
     assert tokenizer.decode(ids[: piece.tokens]) + piece.tail == shown

@@ -120,7 +120,8 @@ async def test_no_new_tokens_gives_the_prompts_logprobs_alone():
 async def test_every_sampling_parameter_reaches_the_engine():
     engine = FakeEngine()
     given = {
-        "max_new_tokens": 5, "min_new_tokens": 1, "stop": ["x"], "stop_token_ids": [5], "temperature": 0.5,
+        "max_new_tokens": 5, "min_new_tokens": 1, "stop": ["x"], "stop_token_ids": [5], "stop_regex": "a+b",
+        "temperature": 0.5,
         "top_p": 0.9, "top_k": 4, "min_p": 0.1, "frequency_penalty": 0.2, "presence_penalty": 0.3,
         "repetition_penalty": 1.1, "logit_bias": {"65": -1.0}, "ignore_eos": True, "skip_special_tokens": False,
         "regex": "[a-z]+",
@@ -131,5 +132,5 @@ async def test_every_sampling_parameter_reaches_the_engine():
     assert reply.status_code == 200
     sampling = engine.samplings[0]
     taken = {field: getattr(sampling, field) for field in given}
-    assert taken == {**given, "stop": ("x",), "stop_token_ids": (5,), "logit_bias": {65: -1.0}}
+    assert taken == {**given, "stop": ("x",), "stop_token_ids": (5,), "stop_regex": ("a+b",), "logit_bias": {65: -1.0}}
     assert sampling.seed == 3
