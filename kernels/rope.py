@@ -45,6 +45,13 @@ def rotate_and_store_(
     rotations_LP: complex64, one row a position.  positions_T, slots_T: int64.  entries_SE: `KVPool.entries[layer]`.
     q_norm_D, k_norm_D: weights of the RMSNorm of each head, both or neither, ordered as the head's interleaved pairs.
     """
+    if qkv_TXD.is_cuda:
+        from .fused import rope
+
+        rope.rotate_and_store_(
+            qkv_TXD, rotations_LP, positions_T, slots_T, entries_SE, heads, kv_heads, q_norm_D, k_norm_D, epsilon
+        )
+        return
     H, K = heads, kv_heads
     if q_norm_D is not None and k_norm_D is not None:
         qkv_TXD[:, :H].copy_(rms_norm(qkv_TXD[:, :H], q_norm_D, epsilon))

@@ -1,0 +1,57 @@
+"""Root-mean-square normalisation in one kernel, with or without the addition before it.
+
+Shape suffixes:  T tokens    C hidden size
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+__all__ = ["add_rms_norm_", "rms_norm"]
+
+
+@triton.jit
+def _norm(
+    x_ptr, delta_ptr, weight_ptr, out_ptr, x_stride, delta_stride, epsilon,
+    C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+):  # fmt: skip
+    token = tl.program_id(0).to(tl.int64)
+    column = tl.arange(0, BLOCK)
+    inside = column < C
+    x = tl.load(x_ptr + token * x_stride + column, inside, 0.0)
+    if ADD:
+        # The norm is of what the stream holds afterwards, rounded, as if these were two kernels.
+        delta = tl.load(delta_ptr + token * delta_stride + column, inside, 0.0)
+        x = (x.to(tl.float32) + delta.to(tl.float32)).to(x.dtype)
+        tl.store(x_ptr + token * x_stride + column, x, inside)
+    wide = x.to(tl.float32)
+    weight = tl.load(weight_ptr + column, inside, 0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(wide * wide, 0) / C + epsilon)
+    tl.store(out_ptr + token * C + column, (wide * scale * weight).to(out_ptr.dtype.element_ty), inside)
+
+
+def rms_norm(x_TC: Tensor, weight_C: Tensor, epsilon: float) -> Tensor:
+    """Do what `kernels.norm.rms_norm` promises, on a device.  x may have more dimensions than two."""
+    rows_TC = x_TC.reshape(-1, x_TC.shape[-1])
+    return _launch(rows_TC, None, weight_C, epsilon).view(x_TC.shape)
+
+
+def add_rms_norm_(x_TC: Tensor, delta_TC: Tensor, weight_C: Tensor, epsilon: float) -> Tensor:
+    """Do what `kernels.norm.add_rms_norm_` promises, on a device."""
+    return _launch(x_TC, delta_TC, weight_C, epsilon)
+
+
+def _launch(x_TC: Tensor, delta_TC: Tensor | None, weight_C: Tensor, epsilon: float) -> Tensor:
+    tokens, width = x_TC.shape
+    out_TC = torch.empty(tokens, width, dtype=x_TC.dtype, device=x_TC.device)
+    block = triton.next_power_of_2(width)
+    added_TC = x_TC if delta_TC is None else delta_TC
+    _norm[(tokens,)](
+        x_TC, added_TC, weight_C, out_TC, x_TC.stride(0), added_TC.stride(0), epsilon,
+        C=width, BLOCK=block, ADD=delta_TC is not None,
+        num_warps=min(16, max(1, block // 512)),  # pyright: ignore[reportCallIssue]: the launcher's
+    )  # fmt: skip
+    return out_TC
