@@ -104,11 +104,6 @@ QWEN = {
     "sliding_window": 100,
     "num_key_value_heads": 4,
 }
-    "architectures": ["Qwen2ForCausalLM"],
-    "use_sliding_window": True,
-    "sliding_window": 100,
-    "num_key_value_heads": 4,
-}
 
 
 @pytest.mark.parametrize(
