@@ -32,7 +32,10 @@ class Checkpoint:
             with self.open(SINGLE) as tensors:
                 self.files = dict.fromkeys(tensors.keys(), SINGLE)
         else:
-            raise ValueError(f"{folder} holds neither {SINGLE} nor {INDEX}; only safetensors weights are loaded")
+            raise ValueError(
+                f"{folder} holds neither {SINGLE} nor {INDEX}; only safetensors weights are loaded "
+                f"(load_format='dummy' needs none)"
+            )
 
     def _read_index(self, index: Path) -> dict[str, str]:
         files = Fields(str(index), read_json(index)).object("weight_map").content
@@ -42,7 +45,9 @@ class Checkpoint:
                 raise ValueError(f"{index}: {tensor} is in {file!r}; it must be a file name in the same folder")
         missing = sorted({file for file in files.values() if not (self.folder / file).exists()})
         if missing:
-            raise ValueError(f"{index} names files that {self.folder} does not hold: {', '.join(missing)}")
+            raise ValueError(
+                f"{index} names files that {self.folder} does not hold: {', '.join(missing)}; fetch them again"
+            )
         return files
 
     @contextmanager
@@ -52,7 +57,9 @@ class Checkpoint:
             with safe_open(self.folder / file, framework="pt", device="cpu") as tensors:
                 yield tensors
         except SafetensorError as error:
-            raise ValueError(f"{self.folder / file} cannot be read as safetensors: {error}") from error
+            raise ValueError(
+                f"{self.folder / file} cannot be read as safetensors: {error}; fetch it again, it may be cut short"
+            ) from error
 
     def names(self) -> set[str]:
         """Tell which tensors there are."""

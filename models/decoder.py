@@ -57,7 +57,7 @@ class Decoder:
     def logits(self, hidden_NC: Tensor) -> Tensor:
         if self.native is not None:
             return self.native.logits(hidden_NC)
-        return self.head(hidden_NC).float()
+        return self.head.scores(hidden_NC)
 
     @staticmethod
     def parameters(config: ModelConfig) -> list[Parameter]:

@@ -24,6 +24,10 @@ class Linear(Protocol):
         """Add the result to a residual stream in place."""
         ...
 
+    def scores(self, x_TI: Tensor) -> Tensor:
+        """Multiply, giving float32."""
+        ...
+
 
 def linear(weight_IO: Tensor, bias_O: Tensor | None = None) -> Linear:
     """Choose how to multiply by a weight: packed as float16 where that is faster and loses nothing."""
@@ -33,7 +37,7 @@ def linear(weight_IO: Tensor, bias_O: Tensor | None = None) -> Linear:
 
 
 class PlainLinear:
-    """Multiply by a weight kept as [in, out]."""
+    """Multiply by a weight, [in, out]."""
 
     __slots__ = ("bias_O", "weight_IO")
 
@@ -51,6 +55,12 @@ class PlainLinear:
         if self.bias_O is not None:
             residual_TO.add_(self.bias_O)
 
+    def scores(self, x_TI: Tensor) -> Tensor:
+        if x_TI.is_cuda and x_TI.dtype != torch.float32 and self.bias_O is None:
+            # Sums are kept in float32 anyway: rounding them to convert them back would cost two more passes.
+            return torch.mm(x_TI, self.weight_IO, out_dtype=torch.float32)
+        return self(x_TI).float()
+
 
 class HalfLinear:
     """Multiply by a weight that is packed as float16 (see kernels/half_linear.py)."""
@@ -65,3 +75,6 @@ class HalfLinear:
 
     def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
         residual_TO.add_(self.matrix.multiply(x_TI))
+
+    def scores(self, x_TI: Tensor) -> Tensor:
+        return self.matrix.multiply(x_TI)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,8 @@ from .config import ModelConfig, read_config
 from .model import Model
 from .parameters import Parameter, Source, interleave_pairs
 from .registry import family
+from .room import Room, check_room, device_room, weight_bytes
+from .upload import Upload
 
 __all__ = ["LoadFormat", "load", "read_config"]
 
@@ -27,12 +29,13 @@ def load(
     dtype: torch.dtype | None = None,
     load_format: LoadFormat = "auto",
     seed: int = 0,
+    room: Callable[[torch.device], Room | None] = device_room,
 ) -> Model:
     """Load a model: each tensor goes from its safetensors file straight to its place on the device.
 
     dtype: float32, bfloat16 or float16; None takes the one the weights were saved as.  load_format "dummy" reads
-    config.json alone and draws random weights from the seed.  Raises ValueError that says what is missing, misshapen
-    or unsupported.
+    config.json alone and draws random weights from the seed, on the device.  room: tells what a device has left.
+    Raises ValueError that says what is missing, misshapen, unsupported or too large, and what to do.
     """
     folder = Path(folder)
     config = read_config(folder)
@@ -43,19 +46,18 @@ def load(
     build = family(config.architecture)
     parameters = build.parameters(config)
     device = torch.device(device)
+    # What is wrong with the files is told before what is wrong with the device.
+    checkpoint = Checkpoint(folder) if load_format == "auto" else None
+    check_room(weight_bytes(parameters, dtype), dtype, device, room(device))
     match load_format:
         case "auto":
-            weights = _read_weights(Checkpoint(folder), config, parameters, device, dtype)
+            assert checkpoint is not None
+            weights = _read_weights(checkpoint, config, parameters, device, dtype)
         case "dummy":
             weights = _draw_weights(parameters, device, dtype, seed)
         case _:
             raise ValueError(f"load_format is {load_format!r}; allowed: auto, dummy")
     return build(config, weights)
-
-
-def _allocate(parameter: Parameter, device: torch.device, dtype: torch.dtype) -> Tensor:
-    shape = parameter.stacked_shape
-    return torch.empty(shape[::-1] if parameter.transposed else shape, device=device, dtype=dtype)
 
 
 def _read_weights(
@@ -66,15 +68,16 @@ def _read_weights(
     dtype: torch.dtype,
 ) -> dict[str, Tensor]:
     """Copy every source tensor to its rows of its parameter, converting as it goes."""
+    _compare_names(checkpoint, {source.name for each in parameters for source in each.sources}, config)
     weights: dict[str, Tensor] = {}
     places: dict[str, tuple[Source, Tensor]] = {}
     for parameter in parameters:
-        weight = weights[parameter.name] = _allocate(parameter, device, dtype)
+        weight = weights[parameter.name] = parameter.allocate(device, dtype)
         stacked, row = weight.t() if parameter.transposed else weight, 0
         for source in parameter.sources:
             places[source.name] = (source, stacked[row : row + source.shape[0]])
             row += source.shape[0]
-    _compare_names(checkpoint, set(places), config)
+    upload = None if device.type == "cpu" else Upload(device)
     for name, tensor in checkpoint.read(set(places)):
         source, place = places[name]
         if tuple(tensor.shape) != source.shape:
@@ -82,8 +85,20 @@ def _read_weights(
                 f"{checkpoint.folder / checkpoint.files[name]}: {name} has the shape {list(tensor.shape)}; "
                 f"config.json calls for {list(source.shape)}"
             )
-        place.copy_(interleave_pairs(tensor, source.rotary_heads) if source.rotary_heads else tensor)
+        _fill(place, tensor, source.rotary_heads, upload)
     return weights
+
+
+def _fill(place: Tensor, tensor: Tensor, rotary_heads: int, upload: Upload | None) -> None:
+    """Bring a tensor to its place; on a GPU what must be converted or reordered is, there."""
+    if upload is not None:
+        as_stored = tensor.dtype == place.dtype and not rotary_heads
+        landed = place if as_stored else torch.empty(tensor.shape, dtype=tensor.dtype, device=place.device)
+        upload.send(tensor, landed)
+        if as_stored:
+            return
+        tensor = landed
+    place.copy_(interleave_pairs(tensor, rotary_heads) if rotary_heads else tensor)
 
 
 def _compare_names(checkpoint: Checkpoint, wanted: set[str], config: ModelConfig) -> None:
@@ -112,7 +127,7 @@ def _draw_weights(
     generator = torch.Generator(device).manual_seed(seed)
     weights: dict[str, Tensor] = {}
     for parameter in parameters:
-        weight = weights[parameter.name] = _allocate(parameter, device, dtype)
+        weight = weights[parameter.name] = parameter.allocate(device, dtype)
         match parameter.initial:
             case "normal":
                 weight.normal_(0.0, 0.02, generator=generator)

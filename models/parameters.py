@@ -1,8 +1,8 @@
 """How a family declares its parameters, so that one loader serves them all.
 
 A checkpoint stores query, key and value weights apart, each [out, in].  A step is faster with one matrix for all
-three, laid out [in, out].  A family therefore lists its parameters with the checkpoint tensors each is made of, and
-the loader fills them piece by piece, straight into place.
+three, which it multiplies by from the right, [in, out].  A family therefore lists its parameters with the checkpoint
+tensors each is made of, and the loader fills them piece by piece, straight into place.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 __all__ = ["Parameter", "Source", "interleave_pairs"]
@@ -32,7 +33,7 @@ class Source:
 class Parameter:
     """One tensor of a model: its sources, stacked along their first dimension.
 
-    transposed: kept as [in, sum of out] instead of [sum of out, in], which multiplies faster from the right.
+    transposed: given to the model as [in, sum of out] instead of [sum of out, in].
     initial: what it holds when dummy weights are asked for.
     """
 
@@ -45,6 +46,19 @@ class Parameter:
     def stacked_shape(self) -> tuple[int, ...]:
         """Tell the shape before transposing."""
         return (sum(source.shape[0] for source in self.sources), *self.sources[0].shape[1:])
+
+    def allocate(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Reserve memory for it.
+
+        A CPU multiplies faster by a transposed matrix that is laid out as it is read.  A GPU's kernels read an output's
+        weights in one go, so there it is a transposed view: `.t()` of it is contiguous.
+        """
+        shape = self.stacked_shape
+        if not self.transposed:
+            return torch.empty(shape, device=device, dtype=dtype)
+        if device.type == "cpu":
+            return torch.empty(shape[::-1], device=device, dtype=dtype)
+        return torch.empty(shape, device=device, dtype=dtype).t()
 
 
 def interleave_pairs(rows: Tensor, heads: int) -> Tensor:

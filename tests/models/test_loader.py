@@ -14,6 +14,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from callboard.models.decoder import Decoder
 from callboard.models.loader import load
+from callboard.models.parameters import Parameter, Source
+from callboard.models.registry import family
+from callboard.models.room import HEADROOM_BYTES, Room, device_room, weight_bytes
+from callboard.models.upload import Upload
 
 CPU = torch.device("cpu")
 
@@ -33,6 +37,9 @@ def folder(tmp_path: Path) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(tmp_path)
     return tmp_path
+
+
+ON_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
 def read(folder: Path, **changes: Any) -> Decoder:
@@ -179,4 +186,110 @@ def test_a_damaged_file_is_named(folder: Path) -> None:
 def test_a_folder_without_safetensors_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match="only safetensors weights are loaded"):
+        read(folder)
+
+
+# --- on a device ---
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("buffer_bytes", [64, 1000, 1 << 20])
+def test_an_upload_through_buffers_of_any_size_changes_nothing(dtype: torch.dtype, buffer_bytes: int) -> None:
+    upload = Upload(CPU, buffer_bytes)
+    for shape in ((1,), (37,), (25, 40), (3, 16)):
+        tensor, place = torch.randn(shape).to(dtype), torch.empty(shape, dtype=dtype)
+        upload.send(tensor, place)
+        assert torch.equal(tensor, place)
+
+
+def test_a_device_keeps_a_matrix_by_its_outputs_and_a_cpu_by_its_inputs() -> None:
+    matrix = Parameter("m", (Source("a", (3, 5)), Source("b", (4, 5))), transposed=True)
+    for device, strides in (("meta", (1, 5)), ("cpu", (7, 1))):
+        weight = matrix.allocate(torch.device(device), torch.float32)
+        assert (tuple(weight.shape), weight.stride()) == ((5, 7), strides)
+
+
+@pytest.mark.gpu
+@ON_GPU
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_gpu_holds_what_the_files_hold(folder: Path, tied: bool, dtype: torch.dtype) -> None:
+    change_config(folder, tie_word_embeddings=tied)
+    on_cpu, on_gpu = read(folder, dtype=dtype), read(folder, dtype=dtype, device="cuda")
+    for one, other in zip(weights_of(on_cpu), weights_of(on_gpu), strict=True):
+        assert torch.equal(one, other.cpu())
+    assert on_gpu.layers[0].qkv.weight_IO.t().is_contiguous()  # type: ignore[attr-defined]
+    assert tied == (on_gpu.head.weight_IO.data_ptr() == on_gpu.embedding_VC.data_ptr())  # type: ignore[attr-defined]
+
+
+@pytest.mark.gpu
+@ON_GPU
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_scores_on_a_gpu_are_sums_in_float32(folder: Path, dtype: torch.dtype) -> None:
+    model = read(folder, dtype=dtype, device="cuda", load_format="dummy")
+    hidden_NC = torch.randn(5, 24, device="cuda", dtype=dtype)
+    scores_NV = model.logits(hidden_NC)
+    assert scores_NV.dtype == torch.float32
+    wanted_NV = hidden_NC.double() @ model.head.weight_IO.double()  # type: ignore[attr-defined]
+    torch.testing.assert_close(scores_NV.double(), wanted_NV, rtol=1e-5, atol=1e-5)
+
+
+# --- room ---
+
+
+def bytes_of(folder: Path, dtype: torch.dtype = torch.float32) -> int:
+    model = read(folder)
+    return weight_bytes(family(model.config.architecture).parameters(model.config), dtype)
+
+
+def test_the_weights_are_counted_before_they_are_read(folder: Path) -> None:
+    held = sum(tensor.numel() for tensor in load_file(folder / "model.safetensors").values())
+    assert bytes_of(folder) == 4 * held
+    assert bytes_of(folder, torch.bfloat16) == 2 * held
+
+
+@pytest.mark.parametrize("load_format", ["auto", "dummy"])
+def test_a_model_that_just_fits_is_loaded(folder: Path, load_format: str) -> None:
+    needed = bytes_of(folder) + HEADROOM_BYTES
+    read(folder, load_format=load_format, room=lambda _: Room(needed, needed))
+    with pytest.raises(ValueError, match="the model needs 1.0 GiB"):
+        read(folder, load_format=load_format, room=lambda _: Room(needed - 1, needed - 1))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "free", "total", "told"),
+    [
+        (torch.float32, 10, 80, r"cpu has 10.0 GiB free of 80.0 GiB; other processes hold the rest: end them"),
+        (torch.float32, 22, 24, r"22.0 GiB free of 24.0 GiB; dtype 'bfloat16' needs 16.0 GiB"),
+        (torch.float32, 10, 24, "10.0 GiB free of 24.0 GiB; choose a larger device or a smaller model"),
+        (
+            torch.bfloat16,
+            10,
+            12,
+            "16.0 GiB \\(15.0 GiB of weights in bfloat16, 1.0 GiB to work in\\); cpu has 10.0 GiB",
+        ),
+    ],
+)
+def test_a_model_too_large_is_refused_with_numbers_and_advice(
+    folder: Path, dtype: torch.dtype, free: int, total: int, told: str
+) -> None:
+    # The shape of Llama-3.1-8B.
+    change_config(
+        folder, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, head_dim=128, vocab_size=128256,
+    )  # fmt: skip
+    gib = 1 << 30
+    with pytest.raises(ValueError, match=told):
+        read(folder, dtype=dtype, load_format="dummy", room=lambda _: Room(free * gib, total * gib))
+
+
+def test_a_cpu_is_not_asked_and_a_gpu_that_is_not_there_is_named() -> None:
+    assert device_room(CPU) is None
+    with pytest.raises(ValueError, match="device cuda:99 cannot be used .*nvidia-smi"):
+        device_room(torch.device("cuda:99"))
+
+
+def test_a_missing_tensor_is_told_before_anything_is_allocated(folder: Path) -> None:
+    change_config(folder, hidden_size=1 << 20, num_attention_heads=1 << 18, num_hidden_layers=3)
+    with pytest.raises(ValueError, match="lacks"):
         read(folder)
