@@ -13,28 +13,39 @@ from ...kernels.attention.interface import AttentionBatch
 from ..messages import Extend, Step
 from .rows import Rows
 
-__all__ = ["Batch", "build_batch"]
+__all__ = ["Batch", "Sampled", "build_batch"]
 
 
 @dataclass(frozen=True)
-class Batch:
-    """One forward pass.  T new tokens, of the extends first, then one a decoding row; N rows that sample.
+class Sampled:
+    """The N rows of a pass that sample: extends with `sample`, then decodes.
 
-    sampled: the rows that sample, int64 [N] on the host: extends with `sample`, then decodes.  sampled_index: int64
-    [N], whose hidden state each of them needs, on the device; None if it is all T in order.  positions: int64 [N] on
-    the host, where the sampled tokens will stand.
+    rows: int64 [N] on the host.  rows_N: the same on the device.  positions: int64 [N] on the host, where the sampled
+    tokens will stand.
+    """
+
+    rows: np.ndarray
+    rows_N: Tensor
+    positions: np.ndarray
+
+    @cached_property
+    def listed(self) -> list[int]:
+        return self.rows.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One forward pass.  T new tokens, of the extends first, then one a decoding row.
+
+    index_N: int64 [N], whose hidden state each row that samples needs, on the device; None if it is all T in order.
+    positions_N: int64 [N], sampled.positions on the device, where it draws for itself; else None.
     """
 
     tokens_T: Tensor
     attention: AttentionBatch
-    sampled: np.ndarray
-    sampled_on_device: Tensor
-    sampled_index: Tensor | None
-    positions: np.ndarray
-
-    @cached_property
-    def sampled_list(self) -> list[int]:
-        return self.sampled.tolist()
+    sampled: Sampled
+    index_N: Tensor | None
+    positions_N: Tensor | None = None
 
 
 def build_batch(step: Step, rows: Rows) -> Batch | None:
@@ -69,7 +80,7 @@ def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, positions: 
         slots_T=slots_R,
         positions_T=positions_R,
     )
-    return Batch(rows.last_tokens[rows_R], attention, decode_rows, rows_R, None, positions + 1)
+    return Batch(rows.last_tokens[rows_R], attention, Sampled(decode_rows, rows_R, positions + 1), None)
 
 
 def _mixed(
@@ -102,7 +113,7 @@ def _mixed(
         slots_T=slots_T,
         positions_T=positions_T,
     )
-    return Batch(tokens_T, attention, sampled, sampled_N, index_N, rows.lengths[sampled])
+    return Batch(tokens_T, attention, Sampled(sampled, sampled_N, rows.lengths[sampled]), index_N)
 
 
 def _extend(rows: Rows, extend: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

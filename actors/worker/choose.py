@@ -19,7 +19,7 @@ class Choice:
     """What N sampled rows need.  Lists hold indices among the N, on the host.
 
     draw, keys: of the rows with a temperature; keys int64 on the host.  bias: rows, tokens and values, on the device.
-    top_logprobs: the widest asked for.
+    top_logprobs: the widest asked for.  cuts: whether any row has a top-k, a top-p or a min-p.
     """
 
     draw: Draw | None
@@ -31,6 +31,7 @@ class Choice:
     grammar: list[int]
     logprobs: list[int]
     top_logprobs: int
+    cuts: bool
 
     @property
     def plain(self) -> bool:
@@ -39,10 +40,14 @@ class Choice:
 
 
 class Chooser:
-    """Make the Choice of a set of rows, or find it again: batches decode many steps between changes."""
+    """Make the Choice of a set of rows, or find it again: batches decode many steps between changes.
 
-    def __init__(self, rows: Rows) -> None:
+    draws: whether choices say how to draw; a device that reads its rows' parameters itself needs no `draw`.
+    """
+
+    def __init__(self, rows: Rows, *, draws: bool = True) -> None:
         self._rows = rows
+        self._draws = draws
         self._key: tuple[int, bytes] | None = None
         self._choice: Choice | None = None
 
@@ -63,7 +68,7 @@ class Chooser:
         random = np.flatnonzero(features & RANDOM)
         logprobs = having(LOGPROB)
         return Choice(
-            draw=self._draw(sampled, features, random) if len(random) else None,
+            draw=self._draw(sampled, features, random) if len(random) and self._draws else None,
             random=random,
             keys=rows.keys[sampled[random]],
             penalized=having(PENALTY),
@@ -72,6 +77,7 @@ class Chooser:
             grammar=having(GRAMMAR),
             logprobs=logprobs,
             top_logprobs=max((rows.live(int(sampled[index])).top_logprobs for index in logprobs), default=0),
+            cuts=bool(np.any(features & (SORTED | MIN_P))),
         )
 
     def _draw(self, sampled: np.ndarray, features: np.ndarray, random: np.ndarray) -> Draw:

@@ -9,10 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...kernels.sampling import log_probabilities, top
 from ..messages import RowFailure
 from .choose import Choice
+from .returns import Arrival, Returns
 
-__all__ = ["NO_NUMBERS", "Packed", "Result"]
+__all__ = ["NO_NUMBERS", "Packed", "Result", "pack"]
 
 _NOTHING = np.zeros(0, np.int32)
 _NOTHING_LEFT = "no token is allowed: constraint, min_new_tokens and logit_bias together leave none"
@@ -39,10 +41,15 @@ class Packed:
         self._tokens = tokens.shape[0]
         self._logprobs = 0 if logprobs is None else logprobs.shape[0]
         self._width = 0 if top_tokens is None else top_tokens.shape[1]
+        self._arrival: Arrival | None = None
+
+    def send(self, returns: Returns) -> None:
+        """Start the transfer to the host; `read` waits for it."""
+        self._arrival = returns.bring(self._packed)
 
     def read(self) -> Unpacked:
         """Wait for the device."""
-        host = self._packed.cpu().numpy()
+        host = self._packed.cpu().numpy() if self._arrival is None else self._arrival.wait()
         tokens, logprobs, width = self._tokens, self._logprobs, self._width
         first, second = 2 * tokens + logprobs, 2 * tokens + logprobs * (1 + width)
         return Unpacked(
@@ -52,6 +59,16 @@ class Packed:
             host[first:second].reshape(logprobs, width),
             host[second:].view(np.float32).reshape(logprobs, width),
         )
+
+
+def pack(tokens_N: Tensor, best_N: Tensor, raw_LV: Tensor | None, choice: Choice) -> Packed:
+    """Pack what N rows drew, and for the rows that want them the log-probabilities of raw_LV, their raw logits."""
+    if raw_LV is None:
+        return Packed(tokens_N, best_N)
+    logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[choice.logprobs].long())
+    if not choice.top_logprobs:
+        return Packed(tokens_N, best_N, chosen_L)
+    return Packed(tokens_N, best_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))
 
 
 class Unpacked(NamedTuple):

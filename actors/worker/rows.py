@@ -60,6 +60,8 @@ class Rows:
     """All rows' state.
 
     lengths, generated: int64 [rows], tokens in the KV pool and tokens sampled.  counting: 0, 1, 2, ... on the host.
+    tables and last_tokens have one line more, number max_rows, which belongs to nobody: padding is written there.
+    prefixes: where `staged`, the rows whose cached slots wait to travel with the step that begins them.
     version: changes whenever a row begins or ends, so that what was gathered for a set of rows is known to be old.
     """
 
@@ -67,7 +69,9 @@ class Rows:
     context_length: int
     vocabulary: int
     device: torch.device
+    staged: bool = False
     version: int = 0
+    prefixes: list[tuple[int, np.ndarray]] = field(default_factory=list[tuple[int, np.ndarray]])
     extras: list[Extras | None] = field(init=False)
     features: np.ndarray = field(init=False)
     lengths: np.ndarray = field(init=False)
@@ -90,9 +94,9 @@ class Rows:
         self.generated = np.zeros(rows, np.int64)
         self.keys = np.zeros(rows, np.int64)
         self.top_k = np.zeros(rows, np.int64)
-        self.counting = torch.arange(rows + 1, dtype=torch.int32)
-        self.tables = torch.zeros((rows, self.context_length), dtype=torch.int32, device=device)
-        self.last_tokens = torch.zeros(rows, dtype=torch.int64, device=device)
+        self.counting = torch.arange(rows + 2, dtype=torch.int32)
+        self.tables = torch.zeros((rows + 1, self.context_length), dtype=torch.int32, device=device)
+        self.last_tokens = torch.zeros(rows + 1, dtype=torch.int64, device=device)
         self.temperature = torch.ones(rows, dtype=torch.float32, device=device)
         self.top_p = torch.ones(rows, dtype=torch.float64, device=device)
         self.min_p = torch.zeros(rows, dtype=torch.float32, device=device)
@@ -116,7 +120,9 @@ class Rows:
         self.features[row] = self._begin_sampling(row, sampling) | self._begin_extras(extras, begin)
         if self.features[row] & PENALTY:
             self.penalties.begin(row, sampling, output, np.frombuffer(begin.context, np.int32))
-        if len(prefix_slots):
+        if len(prefix_slots) and self.staged:
+            self.prefixes.append((row, prefix_slots))
+        elif len(prefix_slots):
             self.tables[row, : len(prefix_slots)] = self._tensor(prefix_slots)
         return extras
 

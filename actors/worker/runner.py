@@ -25,10 +25,10 @@ from ...models.model import Model
 from ..errors import InvalidRequest
 from ..grammar import GrammarCache
 from ..messages import Begin, Extend, InputLogprobs, NextLogprobs, RowFailure, Step, StepDone
-from .batch import Batch, build_batch
+from .batch import Batch, Sampled, build_batch
 from .choose import Choice, Chooser
 from .masks import MaskFiller
-from .result import NO_NUMBERS, Packed, Result
+from .result import NO_NUMBERS, Packed, Result, pack
 from .rows import Extras, Rows
 
 if TYPE_CHECKING:
@@ -39,14 +39,14 @@ __all__ = ["Pass", "Runner"]
 
 @dataclass(slots=True)
 class Pass:
-    """A step on its way.  batch is None if the step computes nothing.
+    """A step on its way.  sampled and choice are None if no row of it samples.
 
     next_rows: the rows whose next token's log-probabilities are wanted, all V of them in next_MV.
     """
 
     number: int
     started: float
-    batch: Batch | None = None
+    sampled: Sampled | None = None
     choice: Choice | None = None
     logits_NV: Tensor | None = None
     packed: Packed | None = None
@@ -83,29 +83,39 @@ class Runner:
     def forward(self, step: Step) -> Pass:
         """Retire and begin rows, and launch the forward pass."""
         running = Pass(step.number, perf_counter())
+        self._prepare(step)
+        started = perf_counter()
+        self._launch(running, step)
+        running.forward_s = perf_counter() - started
+        return running
+
+    def _prepare(self, step: Step) -> None:
+        """Retire and begin rows."""
         for row in np.frombuffer(step.retired_rows, np.int32).tolist():
             self.rows.retire(row)
         for extend in step.extends:
             if extend.begin is not None:
                 self._begin(extend, extend.begin)
-        batch = running.batch = build_batch(step, self.rows)
-        if batch is None:
-            return running
-        if len(batch.sampled):
-            running.choice = self._chooser.choose(batch.sampled)
-        started = perf_counter()
+
+    def _launch(self, running: Pass, step: Step) -> None:
+        batch = build_batch(step, self.rows)
+        if batch is not None:
+            self._compute(running, step, batch)
+
+    def _compute(self, running: Pass, step: Step, batch: Batch) -> None:
+        """Launch a forward pass whose inputs are on the device, and the logits and scores that it is wanted for."""
         plan = self._attention.plan(batch.attention)
         hidden_TC = self._model.forward(
             batch.tokens_T, batch.attention.positions_T, batch.attention.slots_T, self._pool, self._attention, plan
         )
-        if len(batch.sampled):
-            index_N = batch.sampled_index
+        if len(batch.sampled.rows):
+            running.sampled = batch.sampled
+            running.choice = self._chooser.choose(batch.sampled.rows)
+            index_N = batch.index_N
             running.logits_NV = self._model.logits(hidden_TC if index_N is None else hidden_TC[index_N])
         if step.extends:
             running.scored = self._score(step.extends, hidden_TC)
             self._look_ahead(running, step.extends, hidden_TC)
-        running.forward_s = perf_counter() - started
-        return running
 
     def _begin(self, extend: Extend, begin: Begin) -> None:
         extras = self.rows.begin(extend.row, begin, np.frombuffer(extend.prefix_slots, np.int32))
@@ -167,40 +177,44 @@ class Runner:
 
     def sample(self, running: Pass) -> None:
         """Launch the sampling of a pass, and leave its tokens on the device for the next one."""
-        batch, choice, logits_NV = running.batch, running.choice, running.logits_NV
-        if batch is None or choice is None or logits_NV is None:
+        sampled, choice, logits_NV = running.sampled, running.choice, running.logits_NV
+        if sampled is None or choice is None or logits_NV is None:
             return
         raw_LV = logits_NV[choice.logprobs] if choice.logprobs else None
         if not choice.plain:
-            self._adjust(logits_NV, batch, choice)
+            self._adjust(logits_NV, sampled, choice)
         draw, uniform_M = choice.draw, None
         if draw is not None:
-            uniform_M = torch.from_numpy(uniform(choice.keys, batch.positions[choice.random]))
+            uniform_M = torch.from_numpy(uniform(choice.keys, sampled.positions[choice.random]))
             uniform_M = uniform_M.to(self.rows.device, non_blocking=True)
         tokens_N, best_N = sample(logits_NV, draw, uniform_M)
-        self.rows.last_tokens.index_copy_(0, batch.sampled_on_device, tokens_N)
-        self.rows.generated[batch.sampled] += 1
+        self.rows.last_tokens.index_copy_(0, sampled.rows_N, tokens_N)
+        self.rows.generated[sampled.rows] += 1
         if choice.penalized:
-            self.rows.penalties.count([batch.sampled_list[i] for i in choice.penalized], tokens_N[choice.penalized])
-        running.packed = _pack(tokens_N, best_N, raw_LV, choice)
+            self._count(sampled, choice, tokens_N)
+        running.packed = pack(tokens_N, best_N, raw_LV, choice)
         running.logits_NV = None
 
-    def _adjust(self, logits_NV: Tensor, batch: Batch, choice: Choice) -> None:
+    def _count(self, sampled: Sampled, choice: Choice, tokens_N: Tensor) -> None:
+        """Let the penalties know of new tokens."""
+        self.rows.penalties.count([sampled.listed[i] for i in choice.penalized], tokens_N[choice.penalized])
+
+    def _adjust(self, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> None:
         """Apply penalties, masks and bias, in place."""
-        sampled = batch.sampled_list
+        rows = sampled.listed
         if choice.penalized:
-            self.rows.penalties.apply(logits_NV, choice.penalized, [sampled[i] for i in choice.penalized])
-        complete = self._apply_masks(logits_NV, batch, choice) if choice.grammar else set[int]()
+            self.rows.penalties.apply(logits_NV, choice.penalized, [rows[i] for i in choice.penalized])
+        complete = self._apply_masks(logits_NV, sampled, choice) if choice.grammar else set[int]()
         if choice.minimum:
-            self._ban_endings(logits_NV, sampled, [index for index in choice.minimum if index not in complete])
+            self._ban_endings(logits_NV, rows, [index for index in choice.minimum if index not in complete])
         if choice.bias is not None:
             add_bias(logits_NV, *choice.bias)
 
-    def _apply_masks(self, logits_NV: Tensor, batch: Batch, choice: Choice) -> set[int]:
+    def _apply_masks(self, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> set[int]:
         """Fill and apply the grammars' masks; give the rows whose text is complete and can only end."""
         bound: list[tuple[int, Extras, LLMatcher]] = []
         for index in choice.grammar:
-            extras = self.rows.live(batch.sampled_list[index])
+            extras = self.rows.live(sampled.listed[index])
             if extras.matcher is not None and not extras.failure:
                 bound.append((index, extras, extras.matcher))
         if not bound or self._grammars is None:
@@ -239,13 +253,13 @@ class Runner:
     def collect(self, running: Pass) -> StepDone:
         """Wait for a pass's tokens, let the grammars take theirs, and tell the result."""
         result, accepting = Result(), list[int]()
-        if running.packed is not None and running.batch is not None and running.choice is not None:
+        if running.packed is not None and running.sampled is not None and running.choice is not None:
             result = Result.read(running.packed, running.choice)
-            accepting = self._settle(result, running.batch, running.choice)
+            accepting = self._settle(result, running.sampled, running.choice)
         next_logprobs = _next_logprobs(running, result)
         return StepDone(
             number=running.number,
-            rows=b"" if running.batch is None else running.batch.sampled.astype(np.int32).tobytes(),
+            rows=b"" if running.sampled is None else running.sampled.rows.astype(np.int32).tobytes(),
             tokens=result.tokens.tobytes(),
             logprobs=result.logprobs.tobytes(),
             top_tokens=result.top_tokens.tobytes(),
@@ -258,13 +272,13 @@ class Runner:
             busy_s=perf_counter() - running.started,
         )
 
-    def _settle(self, result: Result, batch: Batch, choice: Choice) -> list[int]:
+    def _settle(self, result: Result, sampled: Sampled, choice: Choice) -> list[int]:
         """Give the grammars their tokens; tells the rows whose text may end here."""
         accepting: list[int] = []
         for index, reason in result.meaningless():
-            result.fail(index, batch.sampled_list[index], reason)
+            result.fail(index, sampled.listed[index], reason)
         for index in choice.grammar:
-            row = batch.sampled_list[index]
+            row = sampled.listed[index]
             extras = self.rows.live(row)
             token = int(result.tokens[index])
             if token >= 0 and not extras.failure and extras.matcher is not None:
@@ -276,15 +290,6 @@ class Runner:
             if extras.failure:
                 result.fail(index, row, extras.failure)
         return accepting
-
-
-def _pack(tokens_N: Tensor, best_N: Tensor, raw_LV: Tensor | None, choice: Choice) -> Packed:
-    if raw_LV is None:
-        return Packed(tokens_N, best_N)
-    logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[choice.logprobs])
-    if not choice.top_logprobs:
-        return Packed(tokens_N, best_N, chosen_L)
-    return Packed(tokens_N, best_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))
 
 
 def _input_logprobs(extend: Extend, packed: Packed) -> InputLogprobs:

@@ -9,6 +9,8 @@ Shape suffixes:  T new tokens of the step    R pieces of a part    N queries of 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -49,6 +51,8 @@ class ReferenceAttention(Attention):
         self._buffer = torch.empty(0)
 
     def plan(self, batch: AttentionBatch) -> ReferencePlan:
+        if batch.rows_R is not None:
+            batch = replace(batch, table_RL=batch.table_RL.index_select(0, batch.rows_R), rows_R=None)
         return ReferencePlan(batch, self.kv_heads, self.keys_at_once, self.scale)
 
     def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: ReferencePlan) -> Tensor:

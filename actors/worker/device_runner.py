@@ -1,0 +1,132 @@
+"""Steps on a GPU: everything is launched ahead of the device, and nothing on the way waits for it.
+
+    host      forward k+1, sample k+1        collect k            forward k+2 ...
+    device    ...... step k ......|...... step k+1 ......|...... step k+2 ......
+
+A step that only decodes is one transfer and one graph; any other is laid out in one transfer and launched kernel by
+kernel.  Sampling reads each row's parameters on the device.  `collect` waits for a transfer on a stream of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...kernels.attention.interface import Attention
+from ...kernels.kv_pool import KVPool
+from ...models.model import Model
+from ..grammar import GrammarCache
+from ..messages import Step, StepDone
+from .batch import Sampled
+from .choose import Chooser
+from .graphs import DecodeGraphs, Draw
+from .layout import lay_out, read_decodes
+from .result import pack
+from .returns import Returns
+from .rows import Rows
+from .runner import Pass, Runner
+from .staging import Staging
+from .timing import Span
+
+__all__ = ["DeviceRunner"]
+
+
+@dataclass(slots=True)
+class DevicePass(Pass):
+    """A step on its way through a GPU.
+
+    drawn: tokens and greatest logits, where the graph has sampled already.  span: when the device began and ended it.
+    """
+
+    positions_N: Tensor | None = None
+    drawn: tuple[Tensor, Tensor] | None = None
+    span: Span | None = None
+
+
+class DeviceRunner(Runner):
+    """Own the rows' state and run steps over a model and its KV pool, ahead of the device.
+
+    draw: samples rows on the device and leaves their tokens in `rows.last_tokens`.  capture: whether decode steps
+    become CUDA graphs.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        pool: KVPool,
+        attention: Attention,
+        rows: Rows,
+        grammars: GrammarCache | None = None,
+        *,
+        draw: Draw,
+        capture: bool,
+    ) -> None:
+        super().__init__(model, pool, attention, rows, grammars)
+        self._chooser = Chooser(rows, draws=False)
+        self.staging = Staging(rows.device)
+        self.graphs = DecodeGraphs(model, pool, attention, rows, self.staging, draw, capture=capture)
+        self._draw = draw
+        self._returns = Returns(rows.device)
+
+    def forward(self, step: Step) -> DevicePass:
+        running = DevicePass(step.number, perf_counter(), span=Span(self.rows.device))
+        self._prepare(step)
+        self._launch(running, step)
+        return running
+
+    def _launch(self, running: Pass, step: Step) -> None:
+        assert isinstance(running, DevicePass)
+        if step.extends or not step.decode_rows:
+            batch = lay_out(step, self.rows, self.staging)
+            if batch is not None:
+                running.positions_N = batch.positions_N
+                self._compute(running, step, batch)
+            return
+        decodes = read_decodes(step, self.rows)
+        count = len(decodes)
+        decoded = self.graphs.run(decodes)
+        rows = decodes.rows.astype(np.int64)
+        running.sampled = Sampled(rows, decoded.rows_B[:count], self.rows.lengths[rows])
+        running.choice = self._chooser.choose(rows)
+        running.logits_NV = decoded.logits_BV[:count]
+        running.positions_N = decoded.positions_B[:count]
+        if running.choice.plain and not running.choice.cuts:
+            running.drawn = decoded.tokens_B[:count], decoded.best_B[:count]
+
+    def sample(self, running: Pass) -> None:
+        assert isinstance(running, DevicePass)
+        sampled, choice, logits_NV = running.sampled, running.choice, running.logits_NV
+        if sampled is not None and choice is not None and logits_NV is not None:
+            raw_LV = logits_NV[choice.logprobs].float() if choice.logprobs else None
+            if running.drawn is None:
+                running.drawn = self._sample(running, logits_NV, sampled)
+            tokens_N, best_N = running.drawn
+            self.rows.generated[sampled.rows] += 1
+            if choice.penalized:
+                self._count(sampled, choice, tokens_N.long())
+            running.packed = pack(tokens_N, best_N, raw_LV, choice)
+            running.packed.send(self._returns)
+            running.logits_NV = running.drawn = None
+        for _, packed in running.scored:
+            packed.send(self._returns)
+        if running.span is not None:
+            running.span.end()
+
+    def _sample(self, running: DevicePass, logits_NV: Tensor, sampled: Sampled) -> tuple[Tensor, Tensor]:
+        assert running.choice is not None
+        assert running.positions_N is not None
+        if not running.choice.plain:
+            logits_NV = logits_NV.to(torch.float32, copy=True)  # a graph's logits are written again by its next replay
+            self._adjust(logits_NV, sampled, running.choice)
+        return self._draw(logits_NV, sampled.rows_N, running.positions_N, cuts=running.choice.cuts)
+
+    def collect(self, running: Pass) -> StepDone:
+        assert isinstance(running, DevicePass)
+        done = super().collect(running)
+        if running.span is not None:
+            running.forward_s = running.span.seconds()
+        return done

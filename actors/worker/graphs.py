@@ -1,0 +1,155 @@
+"""Decode steps as CUDA graphs: one launch instead of some hundreds.
+
+A graph is captured for a number of rows; a step with fewer is padded with rows that are nobody's.  What changes from
+step to step is read on the device: rows, slots, positions and lengths from one tensor that each step's transfer fills.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ...kernels.attention.interface import Attention, AttentionBatch
+from ...kernels.kv_pool import KVPool
+from ...models.model import Model
+from .layout import Decodes, padded, views
+from .rows import Rows
+from .staging import Staging
+
+__all__ = ["DecodeGraphs", "Decoded", "Draw", "sizes"]
+
+
+class Draw(Protocol):
+    """Sample rows on the device, and write their tokens to the rows' last tokens."""
+
+    def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool) -> tuple[Tensor, Tensor]:
+        """Give tokens, int32 or int64 [N], and each row's greatest logit, float32 [N].
+
+        positions_N: where the tokens will stand.  cuts: whether a row may have a top-k, a top-p or a min-p.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a decode pass left on the device, padding included, until the next pass of its size.
+
+    rows_B, positions_B: int64, the rows and where their sampled tokens will stand.  logits_BV: not to be written to.
+    tokens_B, best_B: what was drawn; right for rows without cuts and with nothing else done to their logits.
+    """
+
+    rows_B: Tensor
+    positions_B: Tensor
+    logits_BV: Tensor
+    tokens_B: Tensor
+    best_B: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    inputs: Tensor
+    outputs: Decoded
+
+
+def sizes(most: int) -> tuple[int, ...]:
+    """Choose the row counts to capture: every one up to 4, then steps of an eighth, so that padding stays small."""
+    chosen: list[int] = []
+    size = 1
+    while size < most:
+        chosen.append(size)
+        size += 1 if size < 4 else 2 if size < 8 else 4 if size < 32 else 8 if size < 64 else 16
+    return (*chosen, most)
+
+
+class DecodeGraphs:
+    """Run decode steps, capturing a graph the first time a size is met.
+
+    The first step of a size runs launch by launch (which also compiles its kernels) and is captured behind it; all
+    later ones are replays.  `capture` off runs every step that way, and needs no GPU.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        pool: KVPool,
+        attention: Attention,
+        rows: Rows,
+        staging: Staging,
+        draw: Draw,
+        *,
+        capture: bool,
+    ) -> None:
+        self._model = model
+        self._pool = pool
+        self._attention = attention
+        self._rows = rows
+        self._staging = staging
+        self._draw = draw
+        self._capture = capture
+        self._sizes = sizes(rows.max_rows)
+        self._captured: dict[int, _Captured] = {}
+        self._memory: Any = None  # the graphs' pool, as torch names it
+        self._size_bytes = 0
+
+    @property
+    def captured(self) -> tuple[int, ...]:
+        """Tell the sizes that have a graph."""
+        return tuple(self._captured)
+
+    @property
+    def size_bytes(self) -> int:
+        """Tell the device memory that captures have taken."""
+        return self._size_bytes
+
+    def run(self, decodes: Decodes) -> Decoded:
+        """Launch one decode pass; the first len(decodes) lines of the result are the step's."""
+        size = next(size for size in self._sizes if size >= len(decodes))
+        arrays = padded(decodes, size, self._rows.max_rows, self._pool.dummy_slot)
+        if (found := self._captured.get(size)) is not None:
+            self._staging.send(arrays, into=found.inputs)
+            found.graph.replay()
+            return found.outputs
+        inputs = torch.empty(4 * size, dtype=torch.int32, device=self._rows.device)
+        self._staging.send(arrays, into=inputs)
+        outputs = self._pass(inputs, size)
+        if self._capture:
+            self._captured[size] = self._record(inputs, size)
+        return outputs
+
+    def _record(self, inputs: Tensor, size: int) -> _Captured:
+        free = torch.cuda.mem_get_info(self._rows.device)[0]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+            outputs = self._pass(inputs, size)
+        self._memory = self._memory or graph.pool()
+        self._size_bytes += max(0, free - torch.cuda.mem_get_info(self._rows.device)[0])
+        return _Captured(graph, inputs, outputs)
+
+    def _pass(self, inputs: Tensor, size: int) -> Decoded:
+        rows, slots, positions, lengths = views(inputs, size)
+        rows_B, positions_B, slots_B = rows.long(), positions.long(), slots.long()
+        tables = self._rows.tables
+        tables.index_put_((rows_B, positions_B), slots)
+        attention = AttentionBatch(
+            query_starts_R1=self._rows.counting[: size + 1],
+            query_lengths=[1] * size,
+            lengths=[self._rows.context_length] * size,
+            table_RL=tables,
+            slots_T=slots_B,
+            positions_T=positions_B,
+            rows_R=rows,
+            lengths_R=lengths,
+            starts_R1=None,
+            extends=0,
+        )
+        plan = self._attention.plan(attention)
+        hidden_BC = self._model.forward(
+            self._rows.last_tokens[rows_B], positions_B, slots_B, self._pool, self._attention, plan
+        )
+        logits_BV, ends_B = self._model.logits(hidden_BC), positions_B + 1
+        tokens_B, best_B = self._draw(logits_BV, rows_B, ends_B, cuts=False)
+        return Decoded(rows_B, ends_B, logits_BV, tokens_B, best_B)
