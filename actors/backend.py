@@ -11,6 +11,7 @@ import msgspec
 
 from .chat_template import ChatTemplate
 from .core import Supervisor
+from .errors import InvalidRequest
 from .messages import Delta, Score
 from .sampling import SamplingParams
 
@@ -54,6 +55,8 @@ class Backend(ABC):
 
     chat_template: ChatTemplate
     programs: Supervisor
+    knows_texts: bool = False
+    """Whether `token_texts` can be asked."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -81,12 +84,30 @@ class Backend(ABC):
         `prompt.tail` is empty if `encode` gives tokens.  Raises InvalidRequest, Overloaded, GenerationFailed, Aborted.
         """
 
+    def verify_choices(self, continuations: Sequence[str], *, unconditional: bool = False) -> None:  # noqa: ARG002
+        """Raise InvalidRequest if this backend cannot score these continuations; called before anything runs.
+
+        unconditional: whether they are to be scored without the prompt, too; a backend that can says so here.
+        """
+        if unconditional:
+            raise InvalidRequest(
+                "choices_method", f"{type(self).__name__} gives no log-probabilities of choices without their prompt"
+            )
+
     @abstractmethod
-    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
-        """Give the log-probabilities of each continuation behind the prompt (prompt.tail included)."""
+    async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
+        """Give the log-probabilities of each continuation behind the prompt (prompt.tail included).
+
+        unconditional: give those of the continuation's tokens without the prompt, too; never asked of a backend whose
+        `verify_choices` refuses it.
+        """
 
     async def prefill(self, prompt: Prompt) -> None:  # noqa: B027
         """Compute the prompt's KV ahead of its use; a backend without a cache does nothing."""
+
+    async def token_texts(self, tokens: Sequence[int]) -> list[str]:  # noqa: ARG002
+        """Give the text of each token by itself, a part of a character as U+FFFD; only if `knows_texts`."""
+        raise InvalidRequest("return_text_in_logprobs", f"{type(self).__name__} does not tell its tokens' texts")
 
     async def statistics(self) -> dict[str, Any]:
         """Tell what this backend has done so far; the keys are the backend's own."""

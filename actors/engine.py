@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import anyio
 import msgspec
 import numpy as np
 
 from .backend import Backend, Prompt, Scores
 from .chat_template import ChatTemplate
+from .choice_scores import score_choices
 from .core import Supervisor
 from .engine_options import EngineLimits, EngineOptions, model_folder
 from .errors import InvalidRequest
@@ -32,7 +32,6 @@ from .messages import (
     Flush,
     Flushed,
     SchedulerStatistics,
-    Score,
     Submit,
     TokenLogprob,
     WorkerStatistics,
@@ -61,6 +60,8 @@ class Engine(Backend):
     Lives in the loop that enters the block, installs no signal handler, sets no loop policy, and works off the main
     thread.  Arguments: see EngineOptions.  Raises ValueError, naming the argument, before anything starts.
     """
+
+    knows_texts = True
 
     def __init__(self, model: str | Path = "embedded", **options: Any) -> None:
         try:
@@ -161,41 +162,25 @@ class Engine(Backend):
         """Compute the prompt's KV and leave it in the prefix cache."""
         await self.complete(prompt, SamplingParams(max_new_tokens=0))
 
-    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
-        """Give the log-probabilities of each continuation behind the prompt.
+    def verify_choices(self, continuations: Sequence[str], *, unconditional: bool = False) -> None:  # noqa: ARG002
+        """Take choices of every kind; raises InvalidRequest if there are none."""
+        if not continuations or any(not text for text in continuations):
+            raise InvalidRequest("choices", "at least one is needed, and none may be empty")
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
+        """Give the log-probabilities of each continuation behind the prompt, and with `unconditional` by itself.
 
         The prompt's tail and each continuation are tokenized as one, so that no choice pays for a token boundary; what
         all of them and the prompt alone have in common is the prompt, and the rest is scored, all in one batch.
         """
-        if not continuations or any(not text for text in continuations):
-            raise InvalidRequest("choices", "at least one is needed, and none may be empty")
+        self.verify_choices(continuations)
         texts = (prompt.tail, *(prompt.tail + text for text in continuations))
-        encoded = await self._wires.tokenizer.ask(Encode(texts, not prompt.tokens))
-        alone, settled = encoded[0], encoded[1:]
-        common = min(_common(alone, *settled), min(map(len, settled)) // 4 - 1)
-        start = max(1, len(prompt.tokens) // 4 + common)
-        sampling = SamplingParams(max_new_tokens=0, logprob_start=start)
-        done: list[Completion | None] = [None] * len(settled)
+        alone, *settled = await self._wires.tokenizer.ask(Encode(texts, not prompt.tokens))
+        return await score_choices(self._look, prompt, alone, settled, continuations, unconditional=unconditional)
 
-        async def run(index: int) -> None:
-            done[index] = await self.complete(prompt.tokens + settled[index], sampling)
-
-        async with anyio.create_task_group() as group:
-            for index in range(len(settled)):
-                group.start_soon(run, index)
-        scores = []
-        for text, completion in zip(continuations, done, strict=True):
-            assert completion is not None, "the task group has waited for it"
-            logprobs = completion.input_logprobs
-            scores.append(
-                Score(
-                    text=text,
-                    tokens=tuple(item.token for item in logprobs),
-                    logprobs=tuple(item.logprob for item in logprobs),
-                )
-            )
-        cached = max(completion.finish.cached_tokens for completion in done if completion is not None)
-        return Scores(scores=tuple(scores), settled=tuple(settled), prompt_tokens=start, cached_tokens=cached)
+    async def _look(self, tokens: bytes, start: int) -> tuple[list[float], int]:
+        done = await self.complete(tokens, SamplingParams(max_new_tokens=0, logprob_start=start))
+        return [item.logprob for item in done.input_logprobs], done.finish.cached_tokens
 
     def abort(self, tag: str) -> None:
         """End every request submitted under this name; their readers raise Aborted.  Unknown names are ignored."""
@@ -232,6 +217,10 @@ class Engine(Backend):
         """Turn token ids into text."""
         packed = tokens if isinstance(tokens, bytes) else np.asarray(tokens, np.int32).tobytes()
         return (await self._wires.tokenizer.ask(Decode((packed,), skip_special_tokens)))[0]
+
+    async def token_texts(self, tokens: Sequence[int]) -> list[str]:
+        arrays = tuple(np.asarray([token], np.int32).tobytes() for token in tokens)
+        return list(await self._wires.tokenizer.ask(Decode(arrays, skip_special_tokens=False)))
 
     async def _tokens(self, prompt: Prompt | str | bytes | Sequence[int]) -> bytes:
         if isinstance(prompt, str):
@@ -281,11 +270,3 @@ class Engine(Backend):
             "special_tokens": self.chat_template.special,
             **msgspec.structs.asdict(self.limits),
         }
-
-
-def _common(*arrays: bytes) -> int:
-    """Count the int32 items that all arrays begin with."""
-    shortest = min(len(array) // 4 for array in arrays)
-    items = np.stack([np.frombuffer(array, np.int32)[:shortest] for array in arrays])
-    differ = np.flatnonzero((items != items[0]).any(axis=0))
-    return int(differ[0]) if differ.size else shortest

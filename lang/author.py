@@ -6,6 +6,7 @@ from typing import Any
 
 from ..actors.errors import InvalidRequest
 from .expression import Expression, Gen, RoleBegin, RoleEnd, RoleText, ScopeBegin, ScopeEnd, Select, flatten
+from .reasoning import reasoning_name
 from .script import Choose, Generate, ScopeClose, ScopeOpen
 from .stream import Stream
 from .variable import Variable
@@ -48,9 +49,13 @@ def _step(stream: Stream, item: Any, named: dict[str, Variable]) -> Any:
         stream.role = None
         return item
     if kind is Gen:
-        return Generate(_declare(item.name, named), stream.defaults.resolve(item.options, stream.backend), item.parse)
+        asked = stream.defaults.resolve(item.options, stream.backend)
+        variable = _declare(item.name, named, asked.count)
+        thought = None if item.markers is None else _declare(reasoning_name(item.name), named, asked.count)
+        return Generate(variable, asked.sampling, item.parse, asked.texts, item.markers, thought)
     if kind is Select:
-        return Choose(_declare(item.name, named), item.choices)
+        stream.backend.verify_choices(item.choices, unconditional=item.method.unconditional)
+        return Choose(_declare(item.name, named), item.choices, item.method)
     if kind is ScopeBegin:
         variable = _declare(item.name, named)
         stream.scopes += ((item.name, variable),)
@@ -66,8 +71,8 @@ def _step(stream: Stream, item: Any, named: dict[str, Variable]) -> Any:
     raise InvalidRequest("expression", f"a program cannot say {kind.__name__}: {item!r:.80}")
 
 
-def _declare(name: str | None, named: dict[str, Variable]) -> Variable:
-    variable = Variable()
+def _declare(name: str | None, named: dict[str, Variable], count: int = 1) -> Variable:
+    variable = Variable(count)
     if name is not None:  # two without a name are two, and nobody can ask for them
         named[name] = variable
     return variable

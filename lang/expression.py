@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from ..actors.errors import InvalidRequest
+from ..actors.reasoning import Markers
+from .choices import ChoicesMethod, token_length_normalized
 
 __all__ = [
     "Expression",
@@ -37,21 +39,24 @@ class Expression(msgspec.Struct, frozen=True, gc=False):
 
 
 class Gen(Expression, frozen=True, gc=False):
-    """Generate text. options: what the call to `gen` asked for, as fields of SamplingParams and values.
+    """Generate text. options: what the call to `gen` asked for, as `gen_options` gives it.
 
-    parse: from the text to the value it stands for, if its constraint tells.
+    parse: from the text to the value it stands for, if its constraint tells.  markers: of the reasoning that is to be
+    told apart.
     """
 
     name: str | None
     options: tuple[tuple[str, Any], ...]
     parse: Callable[[str], Any] | None = None
+    markers: Markers | None = None
 
 
 class Select(Expression, frozen=True, gc=False):
-    """Choose the most likely of several texts."""
+    """Choose one of several texts, by their log-probabilities."""
 
     name: str | None
     choices: tuple[str, ...]
+    method: ChoicesMethod = token_length_normalized
 
 
 class RoleBegin(Expression, frozen=True, gc=False):

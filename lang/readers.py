@@ -1,79 +1,217 @@
-"""Reading a program's text while it is being written."""
+"""Reading a program's text while it is being written: the whole, one variable, several, or several branches."""
 
 from __future__ import annotations
 
-from typing import Any, Generic, Self, TypeVar
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
-from .crossing import await_in
-from .stream import Stream
+from ..actors.errors import InvalidRequest
+from .crossing import await_in, wait_in
+from .stream_state import StreamState
 from .variable import Variable
+from .watch import Watch
 
-__all__ = ["TextReader"]
+if TYPE_CHECKING:
+    from .branch import Kin
+
+__all__ = ["Chunks", "MergedReader", "TextReader", "iterate", "names_of"]
 
 T = TypeVar("T")
+END: Any = object()
+"""What a reader gives behind the last chunk."""
 
 
-class TextReader(Generic[T]):
-    """Give the text in chunks: what came since the last one was taken.
+class Reader(Protocol):
+    """Give chunks: what came since the last was taken.
 
-    In a body, the text ends where everything asked for so far is said; from outside, where the program ends.
     Nothing waits for a reader: a slow one gets larger chunks, one that leaves early cancels nothing, and one that
     comes late, even after the end, still gets everything.
     """
 
-    def __init__(self, stream: Stream, var_name: str | None, *, inside: bool, with_meta: bool = False) -> None:
-        self._stream = stream
-        self._name = var_name
-        self._whole = not inside
-        self._with_meta = with_meta
-        self._variable: Variable | None = None
-        self._seen = 0  # characters of the text, or of the variable
+    loop: asyncio.AbstractEventLoop
+
+    def poll(self) -> Any:
+        """Give what there is now, from any thread: a chunk, or END; None if there is nothing yet."""
+
+    async def read(self) -> Any:
+        """Wait for the next chunk, in the program's loop; END behind the last.  Raises the program's error."""
+
+
+class Chunks(Generic[T]):
+    """Iterate a reader in async code."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> T:
-        if (item := self.poll()) is None:
-            item = await await_in(self._stream.loop, self.read)
-        if not item:
+        reader = self._reader
+        if (item := reader.poll()) is None:
+            item = await await_in(reader.loop, reader.read)
+        if item is END:
             raise StopAsyncIteration
-        return item if self._with_meta else item[0]  # type: ignore[return-value]
-
-    async def read(self) -> tuple[str, Any] | tuple[()]:
-        """Wait for the next chunk, in the stream's loop; it is empty at the end.  Raises the program's error."""
-        while (item := self.poll()) is None:
-            await self._stream.text_bell.wait()
         return item
 
-    def poll(self) -> tuple[str, Any] | tuple[()] | None:
-        """Give what there is now, from any thread: a chunk and what is known of its variable, or () at the end.
 
-        None: nothing yet.
-        """
-        stream = self._stream
+def iterate(reader: Reader, instead: str) -> Iterator[Any]:
+    """Iterate a reader in synchronous code; `instead` tells what to write in async code."""
+    while True:
+        if (item := reader.poll()) is None:
+            item = wait_in(reader.loop, reader.read, instead)
+        if item is END:
+            return
+        yield item
+
+
+class TextReader:
+    """Read the text of one stream, or one of its variables.
+
+    In a body, the text ends where everything asked for so far is said; from outside, where the program ends.
+    with_meta: a chunk is (text, what is known of the variable); the last one knows how it ended, and may be empty.
+    """
+
+    def __init__(self, stream: StreamState, var_name: str | None, *, inside: bool, with_meta: bool = False) -> None:
+        self.stream = stream
+        self.loop = stream.loop
+        self.name = var_name
+        self._whole = not inside
+        self._with_meta = with_meta
+        self._variable: Variable | None = None
+        self._seen = 0  # characters of the text, or of the variable
+        self._ended = False  # the last meta data was given
+
+    async def read(self) -> Any:
+        """Wait for the next chunk."""
+        while (item := self.poll()) is None:
+            await self.stream.text_bell.wait()
+        return item
+
+    def poll(self) -> Any:
+        """Give what there is now."""
+        stream = self.stream
         over = stream.over  # looked at first: what was said before the end is found behind it
         chunk, complete = self._unread(over)
         if chunk:
             self._seen += len(chunk)
-            return chunk, None if self._variable is None else self._variable.meta_info()
+            self._ended = complete
+            return self._item(chunk)
         if not complete:
             return None
         if self._variable is None or not self._variable.ready:
             stream.check()
-        return ()
+        if self._with_meta and not self._ended:
+            self._ended = True
+            return self._item("")
+        return END
+
+    def _item(self, chunk: str) -> Any:
+        if not self._with_meta:
+            return chunk
+        return chunk, None if self._variable is None else self._variable.meta_info()
 
     def _unread(self, over: bool) -> tuple[str, bool]:
         """Give the text that was not read, and whether no more can come."""
-        stream = self._stream
-        if self._name is None:
+        stream = self.stream
+        if self.name is None:
             complete = over or (not self._whole and stream.executed == stream.submitted)  # as text() does
             return (stream.transcript.text[self._seen :] if stream.begun else ""), complete
         if self._variable is None:
-            if not over and self._name not in stream.variables and self._whole:
-                return "", False
-            self._variable = stream.variables.get(self._name)
+            self._variable = stream.named(self.name)
             if self._variable is None:
-                stream.find(self._name, whole=self._whole)
+                if not over and self._whole:
+                    return "", False
+                stream.find(self.name, whole=self._whole)
                 return "", False
         complete = over or self._variable.ready
         return stream.written(self._variable, self._seen), complete
+
+
+class MergedReader:
+    """Read several texts at once: each chunk is a tuple that begins with the label of its text.
+
+    kin: the branches read, if they are a fork's: those that do not ask for the variable have no chunks, as long as
+    one does; and what a failed one does is what the fork says.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, readers: list[tuple[tuple[Any, ...], TextReader]], kin: Kin | None = None
+    ) -> None:
+        self.loop = loop
+        self._readers = readers
+        self._kin = kin
+        self._ready: deque[tuple[Any, ...]] = deque()
+        self._reading: set[int] | None = None  # those that have not ended, once somebody reads
+        self._watch = Watch()
+        self._again: list[int] = []  # those that gave a chunk, and may have more
+        self._failure: BaseException | None = None
+
+    def poll(self) -> Any:
+        """Give what was found already; looking is for the program's loop."""
+        try:
+            return self._ready.popleft()
+        except IndexError:
+            return None
+
+    async def read(self) -> Any:
+        """Wait for the next chunk of any."""
+        if self._reading is None:
+            self._reading = set(range(len(self._readers))) - self._without()
+            self._look(self._reading, sorted(self._reading))
+        while not self._ready:
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                self._reading.clear()
+                raise failure
+            if not self._reading:
+                return END
+            again, self._again = self._again, []
+            self._look(self._reading, again or await self._watch.rung())
+        return self._ready.popleft()
+
+    def _look(self, reading: set[int], indexes: list[int]) -> None:
+        """Take what each has now; the others wait meanwhile for their turn."""
+        for index in indexes:
+            label, reader = self._readers[index]
+            item: Any = None
+            try:
+                item = reader.poll()
+            except Exception as error:
+                item = END
+                failure = error if self._kin is None else self._kin.excuse(reader.stream, error)
+                self._failure = self._failure or failure
+            if item is None:
+                self._watch.add(index, reader.stream.text_bell)
+            elif item is END:
+                reading.discard(index)
+            else:
+                self._ready.append((*label, *item) if type(item) is tuple else (*label, item))
+                self._again.append(index)
+
+    def _without(self) -> set[int]:
+        """Give the readers of branches that never ask for the variable."""
+        without = {
+            index
+            for index, (_, reader) in enumerate(self._readers)
+            if reader.name is not None and reader.stream.named(reader.name) is None
+        }
+        return without if self._kin is not None and len(without) < len(self._readers) else set()
+
+
+def names_of(var_name: str | Iterable[str] | None, return_meta_data: bool) -> tuple[list[str | None], bool]:
+    """Give the variables a reader is to read (None: the whole text), and whether several were asked for."""
+    if var_name is None:
+        if return_meta_data:
+            raise InvalidRequest("return_meta_data", "only a variable has meta data; give var_name too")
+        return [None], False
+    if isinstance(var_name, str):
+        return [var_name], False
+    names = list(cast("Iterable[Any]", var_name)) if isinstance(var_name, Iterable) else []
+    if not names or len(set(names)) < len(names) or not all(isinstance(name, str) for name in names):
+        raise InvalidRequest("var_name", f"{var_name!r:.80} is neither a name nor a list of different names")
+    return names, True

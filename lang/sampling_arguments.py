@@ -11,33 +11,39 @@ import msgspec
 
 from ..actors.backend import Backend
 from ..actors.errors import InvalidRequest
-from ..actors.sampling import CONSTRAINTS, SamplingParams
+from ..actors.sampling import CONSTRAINTS, SamplingLimits, SamplingParams
 from .constraints import dtype_fields
 
-__all__ = ["RUN_ARGUMENTS", "Defaults", "Options", "gen_options"]
+__all__ = ["RUN_ARGUMENTS", "Asked", "Defaults", "Options", "gen_options"]
 
 # user's name -> field, where they differ
 _FIELDS = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens", "logprob_start_len": "logprob_start"}
 _USER_NAMES = {field: name for name, field in _FIELDS.items()}
 
-# What is asked for by name and not served yet; the values that ask for nothing.
-_LATER: dict[str, tuple[Any, ...]] = {
-    "n": (None, 1),
-    "stop_regex": (None, (), []),
-    "return_text_in_logprobs": (None, False),
-}
+# What is asked for beside a generation's own parameters.
+_BESIDE = frozenset({"n", "return_text_in_logprobs"})
 
-RUN_ARGUMENTS = frozenset(SamplingParams.__struct_fields__) - {*CONSTRAINTS, "logprob_start", "skip_special_tokens"} | {
-    "logprob_start_len",
-    "n",
-    "stop_regex",
-    "return_text_in_logprobs",
-}
+RUN_ARGUMENTS = (
+    frozenset(SamplingParams.__struct_fields__) - {*CONSTRAINTS, "logprob_start", "skip_special_tokens"}
+    | {"logprob_start_len"}
+    | _BESIDE
+)
 """The sampling arguments that `run` and its kin accept beside a program's own."""
 
 
 Options = tuple[tuple[str, Any], ...]
-"""Fields of SamplingParams with their values; hashable, logit_bias as pairs.  dtype stands for a regex and stops."""
+"""Fields of SamplingParams with their values, n and return_text_in_logprobs; hashable, logit_bias as pairs.
+
+dtype stands for a regex and stops.
+"""
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """What is asked of one generation: its parameters, how many texts, and whether tokens come with their texts."""
+
+    sampling: SamplingParams
+    count: int = 1
+    texts: bool = False
 
 
 def gen_options(arguments: Iterable[tuple[str, Any]]) -> Options:
@@ -58,7 +64,7 @@ def _checked(fields: tuple[tuple[str, type, Any], ...]) -> Options:
 class Defaults:
     """What a run asks of every generation in it, on one backend."""
 
-    __slots__ = ("_backend", "_resolved", "sampling")
+    __slots__ = ("_backend", "_beside", "_resolved", "sampling")
 
     def __init__(self, arguments: Mapping[str, Any], backend: Backend) -> None:
         """Raise InvalidRequest for an unknown name or a bad value."""
@@ -66,30 +72,37 @@ class Defaults:
         if unknown:
             known = ", ".join(sorted(RUN_ARGUMENTS))
             raise InvalidRequest(unknown[0], f"no such argument; the sampling arguments are {known}")
-        self.sampling = _apply(SamplingParams(), tuple(_fields(arguments.items())))
+        fields = tuple(_fields(arguments.items()))
+        self.sampling = _apply(SamplingParams(), fields)
         self.sampling.verify()
+        self._beside = {name: value for name, value in fields if name in _BESIDE}
         self._backend = weakref.ref(backend)
-        self._resolved: dict[Options, SamplingParams] = {}
+        self._resolved: dict[Options, Asked] = {}
 
     def hold_for(self, backend: Backend) -> bool:
         """Whether these were made for `backend`."""
         return self._backend() is backend
 
-    def resolve(self, options: Options, backend: Backend) -> SamplingParams:
-        """Give the parameters of one generation: the run's, overridden by what `gen` asked for; all verified."""
-        sampling = self._resolved.get(options)
-        if sampling is None:
+    def resolve(self, options: Options, backend: Backend) -> Asked:
+        """Give what one generation is asked: the run's, overridden by what `gen` asked for; all verified."""
+        asked = self._resolved.get(options)
+        if asked is None:
             sampling = _apply(self.sampling, options)
             _verify(sampling)
             backend.verify(sampling)
+            beside = self._beside | {name: value for name, value in options if name in _BESIDE}
+            asked = Asked(sampling, beside.get("n", 1), beside.get("return_text_in_logprobs", False))
+            if asked.texts and not backend.knows_texts:
+                told = f"{type(backend).__name__} does not tell its tokens' texts"
+                raise InvalidRequest("return_text_in_logprobs", told)
             if len(self._resolved) >= 256:  # a program that never asks for the same thing twice
                 self._resolved.clear()
-            self._resolved[options] = sampling
-        return sampling
+            self._resolved[options] = asked
+        return asked
 
 
 def _apply(sampling: SamplingParams, options: Options) -> SamplingParams:
-    values = dict(options)
+    values = {name: value for name, value in options if name not in _BESIDE}
     if "logit_bias" in values:
         values["logit_bias"] = dict(values["logit_bias"])
     if "dtype" in values:
@@ -108,17 +121,19 @@ def _verify(sampling: SamplingParams) -> None:
 def _fields(arguments: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
     fields: list[tuple[str, Any]] = []
     for name, value in arguments:
-        if name in _LATER:
-            if not any(value is nothing or value == nothing for nothing in _LATER[name]):
-                raise InvalidRequest(name, f"{value!r:.80} is not supported yet; leave it out")
-        elif value is not None:
+        if value is not None:
             fields.append((_FIELDS.get(name, name), _value(name, value) if name in _SHAPED else value))
     return fields
 
 
 def _value(name: str, value: Any) -> Any:
     """Copy what the user may change later, to something hashable; check what SamplingParams does not."""
-    if name == "stop":
+    if name == "n":
+        most = SamplingLimits().candidates
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise InvalidRequest(name, f"{value!r:.80} is not a whole number of texts, 1 to {most}")
+        return value
+    if name in ("stop", "stop_regex"):
         return (value,) if isinstance(value, str) else _tuple(name, value, str, "a string or a list of strings")
     if name == "stop_token_ids":
         return _tuple(name, value, int, "a list of token ids")
@@ -131,12 +146,12 @@ def _value(name: str, value: Any) -> Any:
     if name == "seed":
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidRequest(name, f"{value!r:.80} is not an integer")
-    elif not isinstance(value, bool):  # ignore_eos, return_logprob
+    elif not isinstance(value, bool):  # ignore_eos, return_logprob, return_text_in_logprobs
         raise InvalidRequest(name, f"{value!r:.80} is neither True nor False")
     return value
 
 
-_SHAPED = frozenset({"stop", "stop_token_ids", "logit_bias", "ignore_eos", "return_logprob", "seed"})
+_SHAPED = _BESIDE | {"stop", "stop_regex", "stop_token_ids", "logit_bias", "ignore_eos", "return_logprob", "seed"}
 
 
 def _tuple(name: str, value: Any, kind: type, wanted: str) -> tuple[Any, ...]:

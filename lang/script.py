@@ -8,19 +8,39 @@ from typing import Any
 import msgspec
 
 from ..actors.core import Message
+from ..actors.reasoning import Markers
 from ..actors.sampling import SamplingParams
+from .choices import ChoicesMethod
 from .expression import RoleBegin, RoleEnd, RoleText
 from .variable import Variable
 
-__all__ = ["Append", "Branches", "Choose", "End", "Generate", "ScopeClose", "ScopeOpen", "Step", "ToStream"]
+__all__ = [
+    "Append",
+    "Branches",
+    "Choose",
+    "Concatenate",
+    "End",
+    "Generate",
+    "ScopeClose",
+    "ScopeOpen",
+    "Step",
+    "ToStream",
+]
 
 
 class Generate(msgspec.Struct, frozen=True, gc=False):
-    """Generate into a variable; the parameters are whole and verified.  parse: as Gen's."""
+    """Generate into a variable, or into each of its parts; the parameters are whole and verified.  parse: as Gen's.
+
+    texts: whether log-probabilities come with their tokens' texts.  markers: of the reasoning that goes to `thought`,
+    which has parts if `variable` has, and not into the variable.
+    """
 
     variable: Variable
     sampling: SamplingParams
     parse: Callable[[str], Any] | None = None
+    texts: bool = False
+    markers: Markers | None = None
+    thought: Variable | None = None
 
 
 class Choose(msgspec.Struct, frozen=True, gc=False):
@@ -28,6 +48,7 @@ class Choose(msgspec.Struct, frozen=True, gc=False):
 
     variable: Variable
     choices: tuple[str, ...]
+    method: ChoicesMethod
 
 
 class ScopeOpen(msgspec.Struct, frozen=True, gc=False):
@@ -43,12 +64,18 @@ class ScopeClose(msgspec.Struct, frozen=True, gc=False):
 
 
 class Branches(msgspec.Struct, frozen=True, gc=False):
-    """Start these streams from what has been said up to here."""
+    """Start these branches from what has been said up to here."""
 
-    streams: tuple[Any, ...]  # of Stream, which imports this module
+    kin: Any  # Kin, whose module imports this one
 
 
-Step = str | Generate | Choose | RoleText | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches
+class Concatenate(msgspec.Struct, frozen=True, gc=False):
+    """Say what these branches have said, one behind the other; they have come to their end."""
+
+    branches: list[Any]  # of Branch, whose module imports this one
+
+
+Step = str | Generate | Choose | RoleText | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches | Concatenate
 
 
 class Append(Message, frozen=True, gc=False):

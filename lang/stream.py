@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, Self
+from typing import Any
 
 import anyio
 
 from ..actors.core import Actor, Inbox, Stopped
-from ..actors.errors import Aborted, GenerationFailed
-from .choices import token_length_normalized
+from ..actors.errors import Aborted
 from .expression import RoleBegin, RoleEnd, RoleText
-from .script import Append, Branches, Choose, End, Generate, ScopeClose, ScopeOpen, ToStream
+from .generating import generate
+from .script import Append, Branches, Choose, Concatenate, End, Generate, ScopeClose, ScopeOpen, ToStream
 from .stream_state import StreamState
-from .variable import Choice, Generation
+from .variable import Choice
 
 __all__ = ["Stream"]
 
@@ -32,23 +32,26 @@ class Stream(StreamState, Actor[ToStream]):
     async def start(self) -> None:
         """Come to life under the backend's programs; SupervisorClosed if it is not open."""
         # Two messages at most wait at a time: one Append, which takes in what comes behind it, and the End.
-        self.address = await self.backend.programs.spawn(self._itself, name=self.name, restart="temporary", mailbox=2)
-
-    def _itself(self) -> Self:
-        return self
+        once = [self].pop  # a temporary actor is made once; its place then refers to the stream no more
+        address = await self.backend.programs.spawn(once, name=self.name, restart="temporary", mailbox=2)
+        if not self.gone:  # else it has ended already
+            self.address = address
 
     async def finish(self) -> None:
         """Say that nothing more comes, and wait until all is executed and every branch has ended."""
         self.submit_end()
-        while not (self.gone or (self.over and self.address is None)):
-            await self.bell.wait()
+        await self.left()
 
     def submit_end(self) -> None:
         """Say that nothing more comes."""
         if not self.ended:
             self.ended = True
             if self.listening:
-                self.ref.post(End())
+                self.wake()
+
+    def wake(self) -> None:
+        """Look at what was appended, or at the end; called while it is `listening`."""
+        self.ref.post(End() if self.ended else Append(self.steps or []))
 
     async def cancel(self, error: BaseException) -> None:
         """End now, for `error`, and wait until nothing of it is left, branches included."""
@@ -71,22 +74,22 @@ class Stream(StreamState, Actor[ToStream]):
 
     def request_cancel(self) -> None:
         """End now, from whatever thread, for somebody who has no more use for it."""
-
-        def end() -> None:
-            self.cancel_nowait(Aborted(f"{self.name} was cancelled"))
-            if self.performer is not None:
-                self.performer.stop_nowait()
-
         if not self.over:
             try:
-                self.loop.call_soon_threadsafe(end)
+                self.loop.call_soon_threadsafe(self.give_up)
             except RuntimeError:  # its loop is closed, and it has ended with it
                 return
 
+    def give_up(self) -> None:
+        """End now, for somebody who has no more use for it."""
+        self.cancel_nowait(Aborted(f"{self.name} was cancelled"))
+        if self.performer is not None:
+            self.performer.stop_nowait()
+
     # --- executing -------------------------------------------------------------------------------------------------
 
-    async def run(self, inbox: Inbox[ToStream]) -> None:
-        """Execute until the End, a failure or a cancellation."""
+    async def run(self, inbox: Inbox[ToStream] | None) -> None:
+        """Execute until the End, a failure or a cancellation.  inbox: None for a branch, which has none."""
         failure: BaseException | None = None
         self._task = asyncio.current_task()
         try:
@@ -104,13 +107,21 @@ class Stream(StreamState, Actor[ToStream]):
         finally:
             self._task = None
             self.fail(failure or Aborted(f"{self.name} ended early"))
-            if self.branches:
+            if self.forks:
                 await self._end_branches()
-            inbox.discard()  # what nobody will execute is not a dead letter: its readers are told
-            self.gone = True
-            self.bell.ring()
+            if inbox is not None:
+                inbox.discard()  # what nobody will execute is not a dead letter: its readers are told
+                del self.ref
+            self._leave()
 
-    async def _execute_all(self, inbox: Inbox[ToStream]) -> None:
+    def _leave(self) -> None:
+        """Be gone, and let go of what leads back here: then no garbage collection is needed to free it."""
+        self.gone = True
+        self.address = None
+        self.bell.ring()
+
+    async def _execute_all(self, inbox: Inbox[ToStream] | None) -> None:
+        assert inbox is not None
         if self.steps is not None:  # said before it looked: most programs never send it a message
             await self._execute(self.steps)
             if self.over:
@@ -166,6 +177,8 @@ class Stream(StreamState, Actor[ToStream]):
             step.variable.set(transcript.text[step.variable.start :])
         elif kind is Branches:
             return self._branch(step)
+        elif kind is Concatenate:
+            return self._concatenate(step)
         else:
             raise AssertionError(f"no such step: {step!r}")
         return None
@@ -179,43 +192,18 @@ class Stream(StreamState, Actor[ToStream]):
                 transcript.settle(tokens)
 
     async def _generate(self, step: Generate) -> None:
-        transcript, variable = self.transcript, step.variable
         await self._settle_tail()
-        tokenized = not transcript.tail
-        variable.origin = generation = Generation(step.parse)
-        variable.start = start = transcript.length
-        self.text_bell.ring()
-        self.bell.ring()
-        deltas = self.backend.generate(transcript.prompt(), step.sampling)
-        try:
-            async for delta in deltas:
-                generation.add(delta)
-                if delta.text:
-                    transcript.hear(delta.text)
-                    self.text_bell.ring()
-        except BaseException:
-            await deltas.aclose()
-            raise
-        finish = generation.finish
-        if finish is None:
-            raise GenerationFailed("the backend's stream was cut: it ended without saying how")
-        if finish.reason == "abort":
-            raise Aborted(finish.message or "the generation was aborted")
-        if finish.reason == "error":
-            raise GenerationFailed(finish.message or "the generation failed")
-        text = transcript.text[start:]
-        if generation.tokens is not None and tokenized:
-            transcript.settle_output(generation.tokens, finish.kept_tokens, finish.tail)
-        else:  # nothing came, or the backend has no tokenizer and the text is all there is
-            transcript.tail += text
-        variable.set(text)
-        self.bell.ring()
+        await generate(self, step)
 
     async def _choose(self, step: Choose) -> None:
         transcript, variable = self.transcript, step.variable
-        scores = await self.backend.score(transcript.prompt(), step.choices)
-        index = token_length_normalized(scores.scores)
-        variable.origin = Choice(scores)
+        prompt, method = transcript.prompt(), step.method
+        if method.unconditional:
+            scores = await self.backend.score(prompt, step.choices, unconditional=True)
+        else:
+            scores = await self.backend.score(prompt, step.choices)
+        variable.origin = choice = Choice(scores, method)
+        index = choice.index
         variable.start = transcript.length
         transcript.say(step.choices[index])
         if scores.settled and scores.settled[index]:
@@ -229,30 +217,33 @@ class Stream(StreamState, Actor[ToStream]):
     async def _branch(self, step: Branches) -> None:
         """Give each branch what was said so far; settled and prefilled first, so that they share it."""
         await self._settle_tail()
-        if len(step.streams) > 1 and self.transcript.length:
+        if len(step.kin.branches) > 1 and self.transcript.length:
             await self.backend.prefill(self.transcript.prompt())
-        for branch in step.streams:
-            if not branch.over:
-                branch.transcript = self.transcript.copy()
-                branch.executed += 1
-                branch.begun = True
-                await branch.start()
-                branch.bell.ring()
-                branch.text_bell.ring()
+        step.kin.begin(self.transcript)
+
+    async def _concatenate(self, step: Concatenate) -> None:
+        """Say what branches said, in the tokens that they have."""
+        transcript = self.transcript
+        for branch in step.branches:
+            if len(branch.transcript.tokens) > branch.mark.token_bytes:
+                await self._settle_tail()
+            transcript.take(branch.transcript, *branch.mark)
 
     async def _conclude(self) -> None:
         """Be over, once branches nobody joined are; an error in one that nobody has seen becomes this stream's."""
-        for branch in self.branches:
-            await branch.finish()
-        for branch in self.branches:
-            if branch.error is not None and not branch.observed:
-                raise branch.error
+        for kin in self.forks:
+            kin.submit_end()
+        for kin in self.forks:
+            await kin.gone()
+        for kin in self.forks:
+            if (error := kin.unseen()) is not None:
+                raise error
         self.fail(None)
 
     async def _end_branches(self) -> None:
         """Let no branch live longer than this."""
-        for branch in self.branches:
-            branch.cancel_nowait(self.error or Aborted(f"{self.name} has ended"))
+        for kin in self.forks:
+            kin.cancel_nowait(self.error or Aborted(f"{self.name} has ended"))
         with anyio.CancelScope(shield=True):
-            for branch in self.branches:
-                await branch.left()
+            for kin in self.forks:
+                await kin.cleared()

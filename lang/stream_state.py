@@ -12,7 +12,7 @@ from ..actors.core import Ref
 from ..actors.errors import Aborted
 from .bell import Bell
 from .sampling_arguments import Defaults
-from .script import Append, ToStream
+from .script import ToStream
 from .transcript import Transcript
 from .variable import Variable
 
@@ -60,7 +60,8 @@ class StreamState:
         self.address: Ref[ToStream] | None = None  # once it was started
         self.listening = False  # it waits for messages: until then it looks for itself
         self.performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
-        self.branches: tuple[Any, ...] = ()  # of Stream
+        self.forks: tuple[Any, ...] = ()  # of Kin: those whose branches may still run
+        self.branched = 0  # how many branches it ever had
         self._trace: TracebackType | None = None
 
     # --- being told ------------------------------------------------------------------------------------------------
@@ -73,7 +74,15 @@ class StreamState:
             return
         self.steps = list(steps)
         if self.listening:
-            self.ref.post(Append(self.steps))
+            self.wake()
+
+    def forget(self, kin: Any) -> None:
+        """Own the branches of a fork no longer, for nothing of them is left."""
+        self.forks = tuple(other for other in self.forks if other is not kin)
+
+    def wake(self) -> None:
+        """Look at what was appended, or at the end; called while it is `listening`."""
+        raise NotImplementedError
 
     @property
     def has_room(self) -> bool:
@@ -117,7 +126,7 @@ class StreamState:
         with, if it never will be there.
         """
         over = self.over  # looked at first: what was declared before the end is found behind it
-        variable = self.variables.get(name)
+        variable = self.named(name)
         if variable is not None and variable.ready:
             return variable
         if over:
@@ -129,6 +138,16 @@ class StreamState:
             raise Aborted(f"{self.name} ended before {name!r} was there")
         return None
 
+    def named(self, name: Any) -> Variable | None:
+        """Give a variable that was asked for; "x[1]" is the second of several texts that `x` was asked for."""
+        variable = self.variables.get(name)
+        if variable is None and isinstance(name, str) and name.endswith("]"):
+            whole, _, index = name[:-1].rpartition("[")
+            several = self.variables.get(whole)
+            if several is not None and index.isdecimal() and int(index) < len(several.parts):
+                return several.parts[int(index)]
+        return variable
+
     async def settled(self, name: str, *, whole: bool) -> Variable:
         """Wait until a variable is there; raises as `find` does."""
         while (variable := self.find(name, whole=whole)) is None:
@@ -137,6 +156,10 @@ class StreamState:
 
     def written(self, variable: Variable, seen: int) -> str:
         """Give what is there of a variable's text behind its first `seen` characters."""
+        if variable.parts:
+            variable = variable.parts[0]  # of several texts, the one the program goes on with
+        if variable.heard is not None:
+            return variable.heard[seen:]
         if variable.ready:
             return str(variable.value)[seen:]
         if variable.start is None or not self.begun:

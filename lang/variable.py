@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, cast
 
 import msgspec
 
 from ..actors.backend import Scores
+from ..actors.errors import InvalidRequest
 from ..actors.messages import Delta, Finish, TokenLogprob
-from .choices import mean_logprobs
+from .choices import ChoicesMethod, mean_logprobs
 
 __all__ = ["Choice", "Generation", "Variable"]
 
@@ -18,9 +19,12 @@ __all__ = ["Choice", "Generation", "Variable"]
 class Variable:
     """Hold a value that may not be there yet. Whoever makes it `ready` rings the stream's bell."""
 
-    __slots__ = ("origin", "ready", "start", "value")
+    __slots__ = ("heard", "origin", "parts", "ready", "start", "value")
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 1) -> None:
+        """count: how many texts it is asked for; the value of several is their list."""
+        self.parts = tuple(Variable() for _ in range(count)) if count > 1 else ()
+        self.heard: str | None = None  # what came of it so far, if that is no part of the program's text
         self.ready = False
         self.value: Any = None
         self.start: int | None = None  # where in the text its value begins, once it is being written
@@ -32,15 +36,13 @@ class Variable:
 
     def meta_info(self) -> Any:
         """Tell how it came about, as far as that is known now; None if nothing generated it."""
-        if isinstance(self.origin, list):
-            return [None if origin is None else origin.meta_info() for origin in self.origin]
-        return None if self.origin is None else self.origin.meta_info()
+        return _meta_info(self.origin)
 
 
 class Generation:
     """Gather what the deltas of one generation tell; the text only if `parse` is to read it."""
 
-    __slots__ = ("finish", "input_logprobs", "logprobs", "parse", "text", "tokens")
+    __slots__ = ("finish", "input_logprobs", "logprobs", "parse", "text", "texts", "tokens")
 
     def __init__(self, parse: Callable[[str], Any] | None = None) -> None:
         self.parse = parse
@@ -49,6 +51,13 @@ class Generation:
         self.logprobs: tuple[TokenLogprob, ...] = ()
         self.input_logprobs: tuple[TokenLogprob, ...] = ()
         self.finish: Finish | None = None
+        self.texts: Mapping[int, str] | None = None  # of the tokens that log-probabilities tell of, if asked for
+
+    def scored_tokens(self) -> Iterator[int]:
+        """Give every token that log-probabilities tell of."""
+        for item in (*self.input_logprobs, *self.logprobs):
+            yield item.token
+            yield from (token for token, _ in item.top)
 
     def add(self, delta: Delta) -> None:
         if delta.tokens:
@@ -78,14 +87,20 @@ class Generation:
                 "num_retractions": finish.retractions,
             }
         if self.logprobs:
-            meta["output_token_logprobs"] = _triples(self.logprobs)
-            meta["output_top_logprobs"] = [item.top for item in self.logprobs]
+            meta["output_token_logprobs"] = [self._triple(item.token, item.logprob) for item in self.logprobs]
+            meta["output_top_logprobs"] = [self._tops(item) for item in self.logprobs]
         if self.input_logprobs:
-            meta["input_token_logprobs"] = _triples(self.input_logprobs)
-            meta["input_top_logprobs"] = [item.top for item in self.input_logprobs]
+            meta["input_token_logprobs"] = [self._triple(item.token, item.logprob) for item in self.input_logprobs]
+            meta["input_top_logprobs"] = [self._tops(item) for item in self.input_logprobs]
         if finish is not None and self.parse is not None:
             self._add_parsed(meta, self.parse)
         return meta
+
+    def _triple(self, token: int, logprob: float) -> tuple[float, int, str | None]:
+        return logprob, token, None if self.texts is None else self.texts.get(token)
+
+    def _tops(self, item: TokenLogprob) -> list[tuple[float, int, str | None]]:
+        return [self._triple(token, logprob) for token, logprob in item.top]
 
     def _add_parsed(self, meta: dict[str, Any], parse: Callable[[str], Any]) -> None:
         """Tell the value the text stands for; None, with the reason, if a limit or a stop string has cut it."""
@@ -97,16 +112,30 @@ class Generation:
 
 
 class Choice:
-    """Keep the scores by which one of several texts was chosen."""
+    """Choose one of several scored texts, and keep the scores it was chosen by."""
 
-    __slots__ = ("scores",)
+    __slots__ = ("_meta", "index", "scores")
 
-    def __init__(self, scores: Scores) -> None:
+    def __init__(self, scores: Scores, method: ChoicesMethod) -> None:
+        """Raise InvalidRequest if a text has no token that could be scored."""
+        if unscored := [score.text for score in scores.scores if not score.logprobs]:
+            raise InvalidRequest(
+                "choices",
+                f"{unscored[0]!r:.80} begins the whole text, so nothing tells how likely it is; say some first",
+            )
+        decision = method.decide(scores.scores)
+        if not 0 <= decision.index < len(scores.scores):
+            raise InvalidRequest(
+                "choices_method", f"{method.name} chose number {decision.index} of {len(scores.scores)}"
+            )
         self.scores = scores
+        self.index = decision.index
+        self._meta = decision.meta
 
     def meta_info(self) -> dict[str, Any]:
-        """Give SGLang's names for it, one entry a choice."""
+        """Give SGLang's names for it, one entry a choice; output_ids are those of the chosen text."""
         return {
+            "output_ids": list(self.scores.scores[self.index].tokens),
             "prompt_tokens": self.scores.prompt_tokens,
             "cached_tokens": self.scores.cached_tokens,
             "normalized_prompt_logprobs": mean_logprobs(self.scores.scores),
@@ -114,12 +143,15 @@ class Choice:
                 [(logprob, token, None) for token, logprob in zip(score.tokens, score.logprobs, strict=True)]
                 for score in self.scores.scores
             ],
+            "output_token_logprobs": [[] for _ in self.scores.scores],  # nothing is generated
+            **self._meta,
         }
 
 
-def _triples(logprobs: tuple[TokenLogprob, ...]) -> list[tuple[float, int, None]]:
-    # The third is the token's text, which only a tokenizer knows.
-    return [(item.logprob, item.token, None) for item in logprobs]
+def _meta_info(origin: Any) -> Any:
+    if isinstance(origin, list):  # of several texts, or of several branches, which may have either
+        return [_meta_info(one) for one in cast("list[Any]", origin)]
+    return None if origin is None else origin.meta_info()
 
 
 def _reason(finish: Finish) -> dict[str, Any]:

@@ -36,7 +36,7 @@ async def ask(text: str, expression: Any, **arguments: Any) -> cb.ProgramState:
 
 def resolved(expression: Any, **run: Any) -> SamplingParams:
     backend = NullBackend()
-    return Defaults(run, backend).resolve(expression.options, backend)
+    return Defaults(run, backend).resolve(expression.options, backend).sampling
 
 
 @pytest.mark.parametrize(

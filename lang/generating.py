@@ -1,0 +1,161 @@
+"""One generation, from its parameters to its variables: one text or several, reasoning told apart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+import anyio
+
+from ..actors.errors import Aborted, GenerationFailed
+from ..actors.messages import Delta, Finish
+from ..actors.reasoning import ReasoningParser
+from .script import Generate
+from .stream_state import StreamState
+from .variable import Generation, Variable
+
+__all__ = ["generate"]
+
+
+class _Voice:
+    """One text of a generation, as it comes; the first of several is what the program goes on with."""
+
+    __slots__ = ("_parse", "_parser", "_stream", "_thought", "answer", "first", "generation")
+
+    def __init__(
+        self, step: Generate, stream: StreamState, answer: Variable, thought: Variable | None, *, first: bool,
+        opened: bool,
+    ) -> None:  # fmt: skip
+        self._stream = stream
+        self.first = first
+        self.answer = answer
+        self._thought = thought
+        self._parser = None if step.markers is None else ReasoningParser(step.markers, opened=opened)
+        self._parse = step.parse
+        answer.origin = self.generation = Generation(step.parse if self._parser is None else None)
+        if self._parser is not None or step.variable.parts:
+            answer.heard = ""  # else it is a part of the transcript
+        if thought is not None:
+            thought.heard = ""
+
+    async def listen(self, deltas: AsyncGenerator[Delta, None]) -> None:
+        """Hear a generation to its end; raises what it fails with."""
+        generation = self.generation
+        try:
+            async for delta in deltas:
+                generation.add(delta)
+                if delta.text:
+                    self.hear(delta.text)
+        except BaseException:
+            await deltas.aclose()
+            raise
+        _expect_whole(generation.finish)
+        if self._parser is not None:
+            self._tell(*self._parser.finish(), last=True)
+            generation.parse, generation.text = self._parse, self.answer.heard or ""
+
+    def hear(self, text: str) -> None:
+        if self.first:
+            self._stream.transcript.hear(text)
+        if self._parser is not None:
+            thought, answer = self._parser.feed(text)
+            self._tell(thought, answer, last=self._parser.answering)
+        elif self.answer.heard is not None:
+            self.answer.heard += text
+        self._stream.text_bell.ring()
+
+    def _tell(self, thought: str, answer: str, *, last: bool) -> None:
+        """Add to both parts; `last`: the reasoning is complete."""
+        assert self.answer.heard is not None
+        self.answer.heard += answer
+        variable = self._thought
+        if variable is not None and not variable.ready:
+            variable.heard = (variable.heard or "") + thought
+            if last:
+                variable.set(variable.heard)
+                self._stream.bell.ring()
+                self._stream.text_bell.ring()
+
+
+async def generate(stream: StreamState, step: Generate) -> None:
+    """Generate into a step's variables; what was said before is tokenized, if the backend has a tokenizer.
+
+    Several texts are generated side by side from the prompt, which is computed once; the transcript goes on with the
+    first.  The first error ends all of them.
+    """
+    transcript, backend, variable = stream.transcript, stream.backend, step.variable
+    tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt()
+    voices = _voices(stream, step)
+    variable.start = start
+    stream.text_bell.ring()
+    stream.bell.ring()
+    if len(voices) == 1:
+        await voices[0].listen(backend.generate(prompt, step.sampling))
+    else:
+        if transcript.length:
+            await backend.prefill(prompt)
+        await _listen_to_all(voices, [backend.generate(prompt, one) for one in step.sampling.spread(len(voices))])
+    if step.texts:
+        await _learn_texts(voices, stream)
+    text, generation = transcript.text[start:], voices[0].generation
+    finish = generation.finish
+    assert finish is not None, "whoever has listened to the end knows it"
+    if generation.tokens is not None and tokenized:
+        transcript.settle_output(generation.tokens, finish.kept_tokens, finish.tail)
+    else:  # nothing came, or the backend has no tokenizer and the text is all there is
+        transcript.tail += text
+    for voice in voices:
+        voice.answer.set(text if voice.answer.heard is None else voice.answer.heard)
+    if variable.parts:
+        variable.set([part.value for part in variable.parts])
+        if step.thought is not None:
+            step.thought.set([part.value for part in step.thought.parts])
+    stream.bell.ring()
+    stream.text_bell.ring()
+
+
+def _voices(stream: StreamState, step: Generate) -> list[_Voice]:
+    answers = step.variable.parts or (step.variable,)
+    thoughts = (None,) * len(answers) if step.thought is None else step.thought.parts or (step.thought,)
+    opened = step.markers is not None and stream.transcript.text.rstrip().endswith(step.markers.begin)
+    voices = [
+        _Voice(step, stream, answer, thought, first=index == 0, opened=opened)
+        for index, (answer, thought) in enumerate(zip(answers, thoughts, strict=True))
+    ]
+    if step.variable.parts:
+        step.variable.origin = [voice.generation for voice in voices]
+    return voices
+
+
+async def _listen_to_all(voices: list[_Voice], generations: list[AsyncGenerator[Delta, None]]) -> None:
+    failures: list[Exception] = []
+    async with anyio.create_task_group() as group:
+
+        async def listen(index: int) -> None:
+            try:
+                await voices[index].listen(generations[index])
+            except Exception as error:
+                failures.append(error)
+                group.cancel_scope.cancel()
+
+        for index in range(len(voices)):
+            group.start_soon(listen, index)
+    if failures:
+        raise failures[0]
+
+
+async def _learn_texts(voices: list[_Voice], stream: StreamState) -> None:
+    """Ask for the text of every token that log-probabilities tell of."""
+    ids = {token for voice in voices for token in voice.generation.scored_tokens()}
+    texts = await stream.backend.token_texts(sorted(ids))
+    known = dict(zip(sorted(ids), texts, strict=True))
+    for voice in voices:
+        voice.generation.texts = known
+
+
+def _expect_whole(finish: Finish | None) -> None:
+    if finish is None:
+        raise GenerationFailed("the backend's stream was cut: it ended without saying how")
+    if finish.reason == "abort":
+        raise Aborted(finish.message or "the generation was aborted")
+    if finish.reason == "error":
+        raise GenerationFailed(finish.message or "the generation failed")
