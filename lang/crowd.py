@@ -24,7 +24,6 @@ class Crowd:
         self._staged: dict[int, StagedStream] = {}  # plain bodies, by their places
         self._tasks: dict[int, asyncio.Task[object]] = {}  # async ones
         self._bell = Bell()
-        self._left = self._leave
         self._cancelled = False
 
     async def admit(self, index: int, call: Call) -> None:
@@ -36,7 +35,7 @@ class Crowd:
             self._tasks[index] = task = stream.loop.create_task(play(call, stream))
             task.add_done_callback(partial(self._played, index, stream))
             return
-        staged = StagedStream(call, index, self._left)
+        staged = StagedStream(call, index, self._leave)
         try:
             await staged.start()
         except Exception as error:  # it never came to life

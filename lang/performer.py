@@ -87,4 +87,5 @@ class Performer(Actor[Message]):
             if self._stream.error is not error:  # else every reader of the state gets it from there
                 raise
         finally:
+            self._stream.performer = None
             scope.cancel()

@@ -46,7 +46,7 @@ class StagedStream(Stream):
             self._called_off = True
             self._acting.cancel()
 
-    async def run(self, inbox: Inbox[ToStream]) -> None:
+    async def run(self, inbox: Inbox[ToStream] | None) -> None:
         """Perform the body, and execute until the end of both."""
         try:
             if not self.over:  # else it was called off before it began
@@ -62,9 +62,11 @@ class StagedStream(Stream):
             finally:
                 if self.failure is None:
                     self.failure = self.error
-                self._left(self)
+                self._beside = None
+                left, self._left = self._left, _nobody
+                left(self)
 
-    async def _perform(self, inbox: Inbox[ToStream]) -> None:
+    async def _perform(self, inbox: Inbox[ToStream] | None) -> None:
         assert self._body is not None
         self._acting = task = asyncio.current_task()
         try:
@@ -82,5 +84,9 @@ class StagedStream(Stream):
             assert task is not None
             task.uncancel()
 
-    def _go_on_beside(self, inbox: Inbox[ToStream]) -> None:
+    def _go_on_beside(self, inbox: Inbox[ToStream] | None) -> None:
         self._beside = self.loop.create_task(super().run(inbox), name=f"{self.name} (steps)")
+
+
+def _nobody(_: StagedStream) -> None:
+    """Be nobody's business any more."""

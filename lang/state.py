@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -12,7 +12,7 @@ from .author import write
 from .body import current_body
 from .crossing import await_in, wait_in
 from .expression import Expression, RoleBegin, RoleEnd, ScopeBegin, ScopeEnd, Sequence
-from .readers import TextReader
+from .readers import Chunks, MergedReader, TextReader, iterate, names_of
 from .roles import message
 from .stream import Stream
 from .stream_state import AHEAD
@@ -106,21 +106,26 @@ class ProgramState:
 
     # --- branches --------------------------------------------------------------------------------------------------
 
-    def fork(self, size: int = 1, position_ids_offset: list[int] | None = None) -> ForkGroup:
-        """Go on in `size` branches from here, at the same time; as a `with` block, leaving it joins."""
-        from .fork import ForkGroup
+    def fork(
+        self, size: int = 1, position_ids_offset: list[int] | None = None, *, on_error: str = "raise"
+    ) -> ForkGroup:
+        """Go on in `size` branches from here, at the same time; as a `with` block, leaving it joins.
 
-        if position_ids_offset is not None:
-            raise InvalidRequest("position_ids_offset", "it is not supported yet; leave it out")
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise InvalidRequest("size", f"{size!r:.80} is not a whole number of branches, at least 1")
+        position_ids_offset: how far each branch's positions are moved; text is the same whatever they are.
+        on_error: what a branch that fails does.  "raise": the others go on, and the join raises its error.  "cancel":
+        the others are cancelled at once, and the join raises its error.  "collect": the others go on, and its error
+        is found in `group.errors()` and in the lists of the join.
+        """
+        from .fork import ForkGroup, check_fork
+
+        offsets = check_fork(size, position_ids_offset, on_error)
         loop = self._stream.loop
         if get_ident() == self._stream.thread:
             self._make_room()
-            return ForkGroup(self._stream, size)
+            return ForkGroup(self._stream, offsets, on_error)
 
         async def fork() -> ForkGroup:
-            return self.fork(size)
+            return self.fork(size, position_ids_offset, on_error=on_error)
 
         return wait_in(loop, fork, "state.fork in the body's own loop")
 
@@ -164,15 +169,13 @@ class ProgramState:
             self._wait(self._settle, "await state.aerror()")
         return self._see_error()
 
-    def text_iter(self, var_name: str | None = None) -> Iterator[str]:
-        """Give the text, or one variable's, in chunks as it comes; a slow reader gets larger ones."""
-        reader = TextReader(self._stream, var_name, inside=self._inside)
-        while True:
-            if (item := reader.poll()) is None:
-                item = self._wait(reader.read, "async for text in state.text_async_iter(...)")
-            if not item:
-                return
-            yield item[0]
+    def text_iter(self, var_name: str | Iterable[str] | None = None, return_meta_data: bool = False) -> Iterator[Any]:
+        """Give the text, or one variable's, in chunks as it comes; a slow reader gets larger ones.
+
+        With several names it gives (name, chunk) as any of them grows; with return_meta_data, what is known of the
+        variable comes last: (chunk, meta) or (name, chunk, meta), and a variable's last chunk knows how it ended.
+        """
+        return iterate(self._reader(var_name, return_meta_data), "async for text in state.text_async_iter(...)")
 
     # --- reading, in async code ------------------------------------------------------------------------------------
 
@@ -204,11 +207,11 @@ class ProgramState:
         await self._settle()
         return self._see_error()
 
-    def text_async_iter(self, var_name: str | None = None, return_meta_data: bool = False) -> TextReader[Any]:
-        """Give the text, or one variable's, in chunks as it comes; with return_meta_data, (chunk, what is known)."""
-        if return_meta_data and var_name is None:
-            raise InvalidRequest("return_meta_data", "only a variable has meta data; give var_name too")
-        return TextReader(self._stream, var_name, inside=self._inside, with_meta=return_meta_data)
+    def text_async_iter(
+        self, var_name: str | Iterable[str] | None = None, return_meta_data: bool = False
+    ) -> Chunks[Any]:
+        """Do what `text_iter` does, in async code."""
+        return Chunks(self._reader(var_name, return_meta_data))
 
     # --- at once ---------------------------------------------------------------------------------------------------
 
@@ -241,6 +244,14 @@ class ProgramState:
         return f"<ProgramState of {stream.name}, {how}, {sorted(stream.variables)}>"
 
     # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _reader(self, var_name: str | Iterable[str] | None, return_meta_data: bool) -> TextReader | MergedReader:
+        names, several = names_of(var_name, return_meta_data)
+        stream, inside = self._stream, self._inside
+        if not several:
+            return TextReader(stream, names[0], inside=inside, with_meta=return_meta_data)
+        readers = [TextReader(stream, name, inside=inside, with_meta=return_meta_data) for name in names]
+        return MergedReader(stream.loop, [((reader.name,), reader) for reader in readers])
 
     def _is_settled(self) -> bool:
         stream = self._stream

@@ -80,6 +80,22 @@ class Transcript:
     def prompt(self) -> Prompt:
         return Prompt(tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role)
 
+    def take(self, other: Transcript, length: int, token_bytes: int, messages: int) -> None:
+        """Append what a copy has said since it had so many characters, bytes of tokens and messages.
+
+        If it has tokens since then, this one's tail must be settled: they go on from its tokens.  Tokens that begin a
+        sequence (some tokenizers put one of their own there) cannot stand behind others: then its text is taken.
+        """
+        text = other.text[length:]
+        self._pieces.append(text)
+        self.length += len(text)
+        if len(other.tokens) > token_bytes and (token_bytes or not self.tokens):
+            self.tokens += other.tokens[token_bytes:]
+            self.tail = other.tail
+        else:
+            self.tail += text
+        self.messages += other.messages[messages:]
+
     def copy(self) -> Transcript:
         """Give one that goes on from here by itself."""
         other = Transcript()

@@ -227,15 +227,19 @@ async def test_bad_arguments_name_themselves(scripted: Any) -> None:
         for size in (0, -1, 1.5, True, "2"):
             with pytest.raises(cb.InvalidRequest, match="size"):
                 s.fork(size)
-        with pytest.raises(cb.InvalidRequest, match="position_ids_offset"):
-            s.fork(2, [0, 1])
+        for offsets in ([0], [0, 1, 2], [0, -1], [0, 1.5], [0, True], "01", 5):
+            with pytest.raises(cb.InvalidRequest, match="position_ids_offset"):
+                s.fork(2, offsets)
+        with pytest.raises(cb.InvalidRequest, match="'raise', 'cancel', 'collect'"):
+            s.fork(2, on_error="ignore")
         forks = s.fork(2)
         with pytest.raises(cb.InvalidRequest, match="1 given for 2"):
             forks += ["one"]
         with pytest.raises(cb.InvalidRequest, match="expression"):
             forks += 5
-        with pytest.raises(cb.InvalidRequest, match="not supported yet"):
-            forks.join("concate_and_append")
+        for count in (0, 3, True, 1.0):
+            with pytest.raises(cb.InvalidRequest, match="count"):
+                forks.first(count)
         with pytest.raises(cb.InvalidRequest, match="'gather_variable'"):
             forks.join("nonsense")
         with pytest.raises(cb.InvalidRequest, match="replaced"):

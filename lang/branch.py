@@ -1,0 +1,209 @@
+"""One branch of a fork: a stream in a task of its parent's; and the branches it was made with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ..actors.core import Inbox
+from ..actors.errors import Aborted
+from .bell import Bell
+from .script import ToStream
+from .stream import Stream
+from .stream_state import StreamState
+from .transcript import Transcript
+
+__all__ = ["Branch", "Kin", "Mark"]
+
+GRACE_S = 5.0
+"""How long a cancelled branch may take before it is cancelled again, for a backend that swallows it."""
+
+
+class Mark(NamedTuple):
+    """A place in a transcript: where branches begin."""
+
+    length: int = 0  # characters
+    token_bytes: int = 0
+    messages: int = 0
+
+
+class Branch(Stream):
+    """Execute what a branch says, in a task that its parent's stream owns; there are too many for an actor each.
+
+    The parent's stream begins it, ends it when it ends itself, and does not leave before it is gone.
+    """
+
+    def __init__(self, name: str, parent: StreamState, kin: Kin, position_offset: int) -> None:
+        super().__init__(name, parent.backend, parent.defaults, parent)
+        self._kin: Kin | None = kin  # until it is gone
+        self.position_offset = position_offset
+        self.mark = Mark()  # where it goes on from
+        self.called_off = False  # ended by its owner or its kin, and for no failure of its own
+        self.dismissed = False  # nobody wants what came of it
+        self._life: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+
+    def begin(self, transcript: Transcript, mark: Mark) -> None:
+        """Come to life, behind what was said so far."""
+        self.transcript, self.mark = transcript, mark
+        self.executed += 1
+        self.begun = True
+        self._life = self.loop.create_task(self.run(None), name=self.name)
+        self.bell.ring()
+        self.text_bell.ring()
+
+    def wake(self) -> None:
+        """Look at what was appended, or at the end."""
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    async def _execute_all(self, inbox: Inbox[ToStream] | None) -> None:  # noqa: ARG002
+        while not self.over:
+            if self.steps is not None:
+                await self._execute(self.steps)
+            elif self.ended:
+                await self._conclude()
+            else:
+                self._idle = self.loop.create_future()
+                self.listening = True
+                await self._idle
+                self.listening = False
+
+    def fail(self, error: BaseException | None) -> None:
+        """Be over; the others of its fork may end for that."""
+        if self.over:
+            return
+        kin = self._kin
+        super().fail(error)
+        if self._life is None:  # and so it never will begin
+            self._leave()
+        if error is not None and not self.called_off and kin is not None:
+            kin.note_failure(self, error)
+
+    def give_up(self) -> None:
+        """End now, for somebody who has no more use for it; the others go on, and a join leaves it out."""
+        if self._kin is not None:
+            self._kin.dismiss((self,))
+
+    def cancel_again(self) -> None:
+        """Cancel what did not end by being cancelled once."""
+        if self._life is not None:
+            self._life.cancel()
+
+    def _leave(self) -> None:
+        super()._leave()
+        self._life = self._idle = None
+        kin, self._kin = self._kin, None
+        if kin is not None:
+            kin.note_gone()
+
+
+class Kin:
+    """The branches of one fork: what becomes of the others when one fails, and who waits for all of them.
+
+    on_error: "raise" lets the others go on and raises at the join; "cancel" ends them at once; "collect" lets them
+    go on and raises nothing.
+    """
+
+    __slots__ = ("bell", "branches", "failed", "left", "on_error")
+
+    def __init__(self, parent: StreamState, offsets: list[int], on_error: str) -> None:
+        first = parent.branched
+        parent.branched += len(offsets)
+        self.on_error = on_error
+        self.failed: Branch | None = None  # the first that failed by itself
+        self.bell = Bell()  # rung when the last is gone
+        self.branches = tuple(
+            Branch(f"{parent.name}/{first + index}", parent, self, offset) for index, offset in enumerate(offsets)
+        )
+        self.left = len(offsets)
+
+    def begin(self, transcript: Transcript) -> None:
+        """Let each go on by itself from what was said so far."""
+        mark = Mark(transcript.length, len(transcript.tokens), len(transcript.messages))
+        for branch in self.branches:
+            if not branch.over:
+                branch.begin(transcript.copy(), mark)
+
+    def submit_end(self) -> None:
+        """Say that nothing more comes in any of them."""
+        for branch in self.branches:
+            branch.submit_end()
+
+    def cancel_nowait(self, error: BaseException) -> None:
+        """End all that still run, for an error that is known elsewhere."""
+        for branch in self.branches:
+            self._call_off(branch, error)
+
+    def dismiss(self, branches: Iterable[Branch]) -> None:
+        """End those that still run, for nobody wants what comes of them; a join leaves them out."""
+        for branch in branches:
+            if not branch.over:
+                branch.dismissed = True
+                self._call_off(branch, Aborted(f"{branch.name} was cancelled"))
+
+    def _call_off(self, branch: Branch, error: BaseException) -> None:
+        if not branch.over:
+            branch.observed = branch.called_off = True
+            branch.cancel_nowait(error)
+
+    def note_failure(self, failed: Branch, error: BaseException) -> None:
+        """Be told that one is over for an error of its own."""
+        if self.failed is None:
+            self.failed = failed
+            if self.on_error == "cancel":
+                reason = Aborted(f"cancelled with its fork, because {failed.name} failed: {error!r:.200}")
+                reason.__cause__ = error
+                self.cancel_nowait(reason)
+
+    def note_gone(self) -> None:
+        """Be told that nothing is left of one."""
+        self.left -= 1
+        if not self.left:
+            self.bell.ring()
+
+    async def gone(self) -> None:
+        """Wait until nothing is left of any."""
+        while self.left:
+            await self.bell.wait()
+
+    async def cleared(self) -> None:
+        """Wait until nothing is left of any, all of them having been cancelled."""
+        loop = asyncio.get_running_loop()
+        while self.left:
+            timer = loop.call_later(GRACE_S, self._cancel_again)
+            try:
+                await self.bell.wait()
+            finally:
+                timer.cancel()
+
+    def _cancel_again(self) -> None:
+        for branch in self.branches:
+            if not branch.gone:
+                branch.cancel_again()
+        self.bell.ring()
+
+    def check(self, branch: Branch) -> None:
+        """Raise the error of a branch, if it has one: if it was ended for another's failure, that one's."""
+        if branch.called_off and self.failed is not None:
+            self.failed.check()
+        branch.check()
+
+    def excuse(self, branch: StreamState, error: BaseException) -> BaseException | None:
+        """Give what somebody who reads all of them should raise for the error of one; None if it simply has ended."""
+        if branch.error is not error or not isinstance(branch, Branch):
+            return error
+        if branch.dismissed:
+            return None
+        if self.on_error == "collect":
+            branch.observed = False  # whoever reads has not seen it
+            return None
+        if branch.called_off and self.failed is not None:
+            self.failed.observed = True
+            return self.failed.error
+        return error
+
+    def unseen(self) -> BaseException | None:
+        """Give the first error, in the branches' order, that nobody has looked at."""
+        return next((one.error for one in self.branches if one.error is not None and not one.observed), None)
