@@ -122,7 +122,7 @@ class TextReader:
             complete = over or (not self._whole and stream.executed == stream.submitted)  # as text() does
             return (stream.transcript.text[self._seen :] if stream.begun else ""), complete
         if self._variable is None:
-            self._variable = stream.variables.get(self.name)
+            self._variable = stream.named(self.name)
             if self._variable is None:
                 if not over and self._whole:
                     return "", False

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from ..actors.core import Message
+from ..actors.reasoning import Markers
 from ..actors.sampling import SamplingParams
+from .choices import ChoicesMethod
 from .expression import RoleBegin, RoleEnd, RoleText
 from .variable import Variable
 
@@ -27,11 +29,18 @@ __all__ = [
 
 
 class Generate(msgspec.Struct, frozen=True, gc=False):
-    """Generate into a variable; the parameters are whole and verified.  parse: as Gen's."""
+    """Generate into a variable, or into each of its parts; the parameters are whole and verified.  parse: as Gen's.
+
+    texts: whether log-probabilities come with their tokens' texts.  markers: of the reasoning that goes to `thought`,
+    which has parts if `variable` has, and not into the variable.
+    """
 
     variable: Variable
     sampling: SamplingParams
     parse: Callable[[str], Any] | None = None
+    texts: bool = False
+    markers: Markers | None = None
+    thought: Variable | None = None
 
 
 class Choose(msgspec.Struct, frozen=True, gc=False):
@@ -39,6 +48,7 @@ class Choose(msgspec.Struct, frozen=True, gc=False):
 
     variable: Variable
     choices: tuple[str, ...]
+    method: ChoicesMethod
 
 
 class ScopeOpen(msgspec.Struct, frozen=True, gc=False):

@@ -9,12 +9,12 @@ from typing import Any
 import anyio
 
 from ..actors.core import Actor, Inbox, Stopped
-from ..actors.errors import Aborted, GenerationFailed
-from .choices import token_length_normalized
+from ..actors.errors import Aborted
 from .expression import RoleBegin, RoleEnd, RoleText
+from .generating import generate
 from .script import Append, Branches, Choose, Concatenate, End, Generate, ScopeClose, ScopeOpen, ToStream
 from .stream_state import StreamState
-from .variable import Choice, Generation
+from .variable import Choice
 
 __all__ = ["Stream"]
 
@@ -192,43 +192,18 @@ class Stream(StreamState, Actor[ToStream]):
                 transcript.settle(tokens)
 
     async def _generate(self, step: Generate) -> None:
-        transcript, variable = self.transcript, step.variable
         await self._settle_tail()
-        tokenized = not transcript.tail
-        variable.origin = generation = Generation(step.parse)
-        variable.start = start = transcript.length
-        self.text_bell.ring()
-        self.bell.ring()
-        deltas = self.backend.generate(transcript.prompt(), step.sampling)
-        try:
-            async for delta in deltas:
-                generation.add(delta)
-                if delta.text:
-                    transcript.hear(delta.text)
-                    self.text_bell.ring()
-        except BaseException:
-            await deltas.aclose()
-            raise
-        finish = generation.finish
-        if finish is None:
-            raise GenerationFailed("the backend's stream was cut: it ended without saying how")
-        if finish.reason == "abort":
-            raise Aborted(finish.message or "the generation was aborted")
-        if finish.reason == "error":
-            raise GenerationFailed(finish.message or "the generation failed")
-        text = transcript.text[start:]
-        if generation.tokens is not None and tokenized:
-            transcript.settle_output(generation.tokens, finish.kept_tokens, finish.tail)
-        else:  # nothing came, or the backend has no tokenizer and the text is all there is
-            transcript.tail += text
-        variable.set(text)
-        self.bell.ring()
+        await generate(self, step)
 
     async def _choose(self, step: Choose) -> None:
         transcript, variable = self.transcript, step.variable
-        scores = await self.backend.score(transcript.prompt(), step.choices)
-        index = token_length_normalized(scores.scores)
-        variable.origin = Choice(scores)
+        prompt, method = transcript.prompt(), step.method
+        if method.unconditional:
+            scores = await self.backend.score(prompt, step.choices, unconditional=True)
+        else:
+            scores = await self.backend.score(prompt, step.choices)
+        variable.origin = choice = Choice(scores, method)
+        index = choice.index
         variable.start = transcript.length
         transcript.say(step.choices[index])
         if scores.settled and scores.settled[index]:

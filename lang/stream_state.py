@@ -126,7 +126,7 @@ class StreamState:
         with, if it never will be there.
         """
         over = self.over  # looked at first: what was declared before the end is found behind it
-        variable = self.variables.get(name)
+        variable = self.named(name)
         if variable is not None and variable.ready:
             return variable
         if over:
@@ -138,6 +138,16 @@ class StreamState:
             raise Aborted(f"{self.name} ended before {name!r} was there")
         return None
 
+    def named(self, name: Any) -> Variable | None:
+        """Give a variable that was asked for; "x[1]" is the second of several texts that `x` was asked for."""
+        variable = self.variables.get(name)
+        if variable is None and isinstance(name, str) and name.endswith("]"):
+            whole, _, index = name[:-1].rpartition("[")
+            several = self.variables.get(whole)
+            if several is not None and index.isdecimal() and int(index) < len(several.parts):
+                return several.parts[int(index)]
+        return variable
+
     async def settled(self, name: str, *, whole: bool) -> Variable:
         """Wait until a variable is there; raises as `find` does."""
         while (variable := self.find(name, whole=whole)) is None:
@@ -146,6 +156,10 @@ class StreamState:
 
     def written(self, variable: Variable, seen: int) -> str:
         """Give what is there of a variable's text behind its first `seen` characters."""
+        if variable.parts:
+            variable = variable.parts[0]  # of several texts, the one the program goes on with
+        if variable.heard is not None:
+            return variable.heard[seen:]
         if variable.ready:
             return str(variable.value)[seen:]
         if variable.start is None or not self.begun:
