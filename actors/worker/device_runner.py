@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,6 +55,8 @@ class DeviceRunner(Runner):
     become CUDA graphs.
     """
 
+    overlaps = True
+
     def __init__(
         self,
         model: Model,
@@ -71,6 +74,9 @@ class DeviceRunner(Runner):
         self.graphs = DecodeGraphs(model, pool, attention, rows, self.staging, draw, capture=capture)
         self._draw = draw
         self._returns = Returns(rows.device)
+
+    def statistics(self) -> dict[str, Any]:
+        return {"graphs": len(self.graphs.captured), "graph_bytes": self.graphs.size_bytes}
 
     def forward(self, step: Step) -> DevicePass:
         running = DevicePass(step.number, perf_counter(), span=Span(self.rows.device))

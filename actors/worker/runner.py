@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -55,9 +55,19 @@ class Pass:
     next_MV: Tensor | None = None
     forward_s: float = 0.0
 
+    @property
+    def waits(self) -> bool:
+        """Whether sampling needs the tokens of the steps before on the host: masks are made of them there."""
+        return self.choice is not None and bool(self.choice.grammar)
+
 
 class Runner:
-    """Own the rows' state and run steps over a model and its KV pool."""
+    """Own the rows' state and run steps over a model and its KV pool.
+
+    overlaps: whether a step may be launched while the one before is on its way.
+    """
+
+    overlaps = False
 
     def __init__(
         self, model: Model, pool: KVPool, attention: Attention, rows: Rows, grammars: GrammarCache | None = None
@@ -71,6 +81,10 @@ class Runner:
         self._filler = MaskFiller()
         # How many logits are computed at once where a prompt's tokens are scored: 64 MiB of float32.
         self._scored_at_once = max(1, (16 << 20) // model.config.vocabulary)
+
+    def statistics(self) -> dict[str, Any]:
+        """Tell what only this kind of runner knows; called from any thread."""
+        return {}
 
     def run(self, step: Step) -> StepDone:
         """Run a step to its end."""

@@ -1,4 +1,8 @@
-"""The thread that owns a model: it takes steps in order and reports each; nobody else touches its tensors."""
+"""The threads that own a model: one launches steps in order, one collects and reports each; nobody else touches its
+tensors.
+
+On a CPU a step is over when it is launched, and one thread does both.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -13,16 +18,27 @@ import torch
 
 from ..messages import Step, StepDone
 from .options import WorkerDescription
-from .runner import Runner
+from .runner import Pass, Runner
 
 __all__ = ["WorkerThread"]
 
 
-class WorkerThread:
-    """Build a runner and run steps in a thread of its own.
+@dataclass(slots=True)
+class _Counts:
+    """What has happened so far.  busy_s: between a step's launch and its result, overlaps counted once."""
 
-    build: called in the thread.  report: called there with each result.  failed: called there with what broke the
-    thread, after which it runs nothing more.  All methods may be called from any thread.
+    steps: int = 0
+    tokens_sampled: int = 0
+    rows_failed: int = 0
+    busy_s: float = 0.0
+    forward_s: float = 0.0
+
+
+class WorkerThread:
+    """Build a runner and run steps in threads of their own.
+
+    build: called in the launching thread.  report: called with each result.  failed: called with what broke a thread,
+    after which nothing runs any more.  All methods may be called from any thread.
     """
 
     def __init__(
@@ -35,20 +51,20 @@ class WorkerThread:
         self._build = build
         self._report = report
         self._failed = failed
+        self._runner: Runner | None = None
         self._wake = threading.Condition()
         self._steps: deque[Step] = deque()
+        self._launched: deque[tuple[Pass, int]] = deque()
+        self._changed = threading.Condition()  # of what is launched
         self._epoch = 0
         self._cleared = 0
         self._ending = False
-        self._counts: dict[str, Any] = {
-            "steps": 0,
-            "tokens_sampled": 0,
-            "rows_failed": 0,
-            "busy_s": 0.0,
-            "forward_s": 0.0,
-        }
-        # A daemon, so that an interpreter that ends without leaving its blocks does not wait for it.
+        self._broken = False
+        self._counts = _Counts()
+        self._seen = 0.0  # until when the device's work is counted
+        # Daemons, so that an interpreter that ends without leaving its blocks does not wait for them.
         self._thread = threading.Thread(target=self._live, name="callboard-worker", daemon=True)
+        self._collector: threading.Thread | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -68,7 +84,7 @@ class WorkerThread:
             self._epoch += 1
 
     def end(self) -> None:
-        """End once the step at hand is done."""
+        """End once the steps at hand are done."""
         with self._wake:
             self._ending = True
             self._wake.notify()
@@ -78,20 +94,33 @@ class WorkerThread:
 
     def statistics(self) -> dict[str, Any]:
         with self._wake:
-            return {**self._counts, "steps_queued": len(self._steps)}
+            counts = self._counts
+            told: dict[str, Any] = {
+                "steps": counts.steps,
+                "tokens_sampled": counts.tokens_sampled,
+                "rows_failed": counts.rows_failed,
+                "busy_s": counts.busy_s,
+                "forward_s": counts.forward_s,
+                "steps_queued": len(self._steps),
+            }
+        return told if self._runner is None else {**told, **self._runner.statistics()}
+
+    # --- launching -------------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
         try:
             with torch.inference_mode():
-                runner, description = self._build()
+                self._runner, description = self._build()
+                if self._runner.overlaps:
+                    self._collector = threading.Thread(target=self._collect, name="callboard-collector", daemon=True)
+                    self._collector.start()
                 self.ready.set_result(description)
                 while (taken := self._take()) is not None:
-                    self._run(runner, *taken)
+                    self._launch(self._runner, *taken)
         except BaseException as error:  # handed to the actor, whose crash it is
-            if self.ready.done():
-                self._failed(error)
-            else:
-                self.ready.set_exception(error)
+            self._break(error)
+        finally:
+            self._end_collector()
 
     def _take(self) -> tuple[Step, int] | None:
         with self._wake:
@@ -99,19 +128,85 @@ class WorkerThread:
                 self._wake.wait()
             return None if self._ending else (self._steps.popleft(), self._epoch)
 
-    def _run(self, runner: Runner, step: Step, epoch: int) -> None:
+    def _launch(self, runner: Runner, step: Step, epoch: int) -> None:
         if epoch != self._cleared:
+            self._settle()
             runner.rows.clear()
             self._cleared = epoch
-        started = perf_counter()
-        done = runner.run(step)
+        running = runner.forward(step)
+        if not runner.overlaps:
+            runner.sample(running)
+            self._finish(runner, running, epoch)
+            return
+        if running.waits:
+            self._settle()
+        runner.sample(running)
+        with self._changed:
+            self._launched.append((running, epoch))
+            self._changed.notify_all()
+
+    def _settle(self) -> None:
+        """Wait until everything launched is collected: its tokens are known then."""
+        with self._changed:
+            while self._launched and not self._broken:
+                self._changed.wait()
+
+    # --- collecting ------------------------------------------------------------------------------------------------
+
+    def _collect(self) -> None:
+        """Collect launched passes in order; a pass stays in the queue until it is reported."""
+        try:
+            with torch.inference_mode():
+                while (found := self._oldest()) is not None:
+                    assert self._runner is not None
+                    self._finish(self._runner, *found)
+                    with self._changed:
+                        self._launched.popleft()
+                        self._changed.notify_all()
+        except BaseException as error:  # handed to the actor, whose crash it is
+            self._break(error)
+
+    def _oldest(self) -> tuple[Pass, int] | None:
+        with self._changed:
+            while not self._launched and not self._broken:
+                self._changed.wait()
+            return None if self._broken else self._launched[0]
+
+    def _finish(self, runner: Runner, running: Pass, epoch: int) -> None:
+        done = runner.collect(running)
+        now = perf_counter()
         with self._wake:
             counts = self._counts
-            counts["steps"] += 1
-            counts["tokens_sampled"] += len(done.tokens) // 4
-            counts["rows_failed"] += len(done.failures)
-            counts["busy_s"] += perf_counter() - started
-            counts["forward_s"] += done.forward_s
+            counts.steps += 1
+            counts.tokens_sampled += len(done.tokens) // 4
+            counts.rows_failed += len(done.failures)
+            counts.busy_s += now - max(running.started, self._seen)
+            counts.forward_s += done.forward_s
+            self._seen = now
             current = epoch == self._epoch
         if current:
             self._report(done)
+
+    # --- the end ---------------------------------------------------------------------------------------------------
+
+    def _break(self, error: BaseException) -> None:
+        """Let both threads end, and tell the first reason."""
+        with self._changed:
+            first, self._broken = not self._broken, True
+            self._changed.notify_all()
+        self.end()
+        if not first:
+            return
+        if self.ready.done():
+            self._failed(error)
+        else:
+            self.ready.set_exception(error)
+
+    def _end_collector(self) -> None:
+        if self._collector is None:
+            return
+        self._settle()
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
+        self._collector.join()
