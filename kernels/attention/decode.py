@@ -1,0 +1,135 @@
+"""Paged decode in Triton: one query a row, its keys split over programs, the parts merged by log-sum-exp.
+
+After FlashDecoding (Dao et al. 2023).  Which program takes which keys of which row is a list on the device
+(work_list.py); parts of a row may have any number and size, so the merge does not care who made them.
+
+Shape suffixes:  R rows    W items of the work list    H query heads    K key heads    G = H / K    D head_dim
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .online import log2_scores, merge_parts
+
+__all__ = ["decode_items", "merge_rows"]
+
+
+@triton.jit
+def decode_items(
+    q_RHD,
+    entries_SE,
+    table_RL,
+    items_W8,
+    out_RHD,
+    parts_WHD,
+    lse_WH,
+    arrived_RK,
+    q_stride,
+    table_stride,
+    SCALE: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_G: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    FUSED_MERGE: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    """Attend one part of one row for the G heads of one key head.  Grid: (K, W).
+
+    q_RHD: a row every q_stride elements, heads dense.  entries_SE: the pool of a layer.  table_RL: int32 slots.
+    A row of one part goes straight to out_RHD; parts of others to parts_WHD and lse_WH (float32, to the base of two),
+    where the last program of the row to arrive merges them if FUSED_MERGE.  arrived_RK: int32 zeros, left as zeros.
+    UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
+    """
+    HEADS: tl.constexpr = KV_HEADS * G
+    head = tl.program_id(0)
+    number = tl.program_id(1)
+    item = items_W8 + number * 8
+    row, line, start, end = tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3)
+    first, count = tl.load(item + 4), tl.load(item + 5)
+    if start >= end:
+        return
+    group = tl.arange(0, BLOCK_G)
+    dims = tl.arange(0, BLOCK_D)
+    inside = (group < G)[:, None] & (dims < D)[None, :]
+    heads_at = (head * G + group)[:, None] * D + dims[None, :]
+    q = tl.load(q_RHD + row.to(tl.int64) * q_stride + heads_at, mask=inside, other=0.0)
+    if UPCAST:
+        q = q.to(tl.float32)
+    slots_L = table_RL + line.to(tl.int64) * table_stride
+    keys = entries_SE + head * (2 * D) + dims[None, :]
+
+    top = tl.full([BLOCK_G], -1e30, tl.float32)
+    total = tl.zeros([BLOCK_G], tl.float32)
+    result = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
+    for block in range(start, end, BLOCK_N):
+        columns = block + tl.arange(0, BLOCK_N)
+        # Behind the end the last slot is read again: a row touches no slot but its own, and needs no masked loads.
+        slots = tl.load(slots_L + tl.minimum(columns, end - 1)).to(tl.int64)
+        entry = keys + slots[:, None] * (KV_HEADS * 2 * D)
+        if BLOCK_D == D:
+            k = tl.load(entry)
+        else:
+            k = tl.load(entry, mask=(dims < D)[None, :], other=0.0)
+        scores = log2_scores(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee"), SCALE, SOFT_CAP)
+        scores = tl.where((columns < end)[None, :], scores, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        weights = tl.exp2(scores - new_top[:, None])
+        fade = tl.exp2(top - new_top)
+        total = total * fade + tl.sum(weights, 1)
+        if BLOCK_D == D:
+            v = tl.load(entry + D)
+        else:
+            v = tl.load(entry + D, mask=(dims < D)[None, :], other=0.0)
+        result = result * fade[:, None]
+        result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="ieee")
+        top = new_top
+
+    result = result / total[:, None]
+    out = out_RHD + row.to(tl.int64) * (HEADS * D)
+    if count == 1:
+        tl.store(out + heads_at, result.to(out_RHD.dtype.element_ty), mask=inside)
+        return
+    tl.store(parts_WHD + number * (HEADS * D) + heads_at, result, mask=inside)
+    tl.store(lse_WH + number * HEADS + head * G + group, top + tl.log2(total), mask=group < G)
+    if FUSED_MERGE:
+        tl.debug_barrier()  # every thread's part is written before one of them says so
+        arrived = arrived_RK + row * KV_HEADS + head
+        if tl.atomic_add(arrived, 1) == count - 1:
+            tl.store(arrived, 0)
+            for member in range(G):
+                merged = merge_parts(parts_WHD, lse_WH, first, count, head * G + member, HEADS, D, BLOCK_D, 16)
+                at = out + (head * G + member) * D + dims
+                tl.store(at, merged.to(out_RHD.dtype.element_ty), mask=dims < D)
+
+
+@triton.jit
+def merge_rows(
+    items_W8,
+    parts_WHD,
+    lse_WH,
+    out_RHD,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    """Merge the parts of each row that has several.  Grid: (H, W); of a row's items the first one's program works."""
+    head = tl.program_id(0)
+    number = tl.program_id(1)
+    item = items_W8 + number * 8
+    row, start, end = tl.load(item), tl.load(item + 2), tl.load(item + 3)
+    first, count = tl.load(item + 4), tl.load(item + 5)
+    if start >= end:
+        return
+    if (count == 1) | (first != number):
+        return
+    dims = tl.arange(0, BLOCK_D)
+    merged = merge_parts(parts_WHD, lse_WH, first, count, head, HEADS, D, BLOCK_D, BLOCK_P)
+    at = out_RHD + (row.to(tl.int64) * HEADS + head) * D + dims
+    tl.store(at, merged.to(out_RHD.dtype.element_ty), mask=dims < D)

@@ -1,0 +1,152 @@
+"""Paged extend in Triton: tiles of new tokens attend to their row's cached keys and to the new ones up to themselves.
+
+A tile holds the G heads that share a key head beside each other, so a key is read once for all of them and a row of
+few new tokens still fills the matrix unit: line m of a tile is query m // G, head m % G.
+
+Shape suffixes:  T new tokens    X tiles    H query heads    K key heads    G = H / K    D head_dim
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from .online import log2_scores
+
+__all__ = ["extend_tiles"]
+
+
+@triton.jit
+def _attend_keys(
+    q,
+    result,
+    total,
+    top,
+    keys,
+    slots_L,
+    limits,
+    last,
+    begin,
+    end,
+    dims,
+    MASKED: tl.constexpr,
+    SCALE: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
+    WINDOW: tl.constexpr,
+    ENTRY: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+):
+    """Go on with online softmax over keys [begin, end) of a row.
+
+    MASKED: some queries do not see some of these keys: line m sees those below limits[m], if WINDOW the last ones only.
+    Nothing behind key `last` is read.
+    """
+    for block in range(begin, end, BLOCK_N):
+        columns = block + tl.arange(0, BLOCK_N)
+        if MASKED:
+            slots = tl.load(slots_L + tl.minimum(columns, last)).to(tl.int64)
+        else:
+            slots = tl.load(slots_L + columns).to(tl.int64)
+        entry = keys + slots[:, None] * ENTRY
+        if BLOCK_D == D:
+            k = tl.load(entry)
+        else:
+            k = tl.load(entry, mask=(dims < D)[None, :], other=0.0)
+        scores = log2_scores(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee"), SCALE, SOFT_CAP)
+        if MASKED:
+            visible = columns[None, :] < limits[:, None]
+            if WINDOW:
+                visible &= columns[None, :] >= limits[:, None] - WINDOW
+            scores = tl.where(visible, scores, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        weights = tl.exp2(scores - new_top[:, None])
+        fade = tl.exp2(top - new_top)
+        total = total * fade + tl.sum(weights, 1)
+        result = result * fade[:, None]
+        if BLOCK_D == D:
+            v = tl.load(entry + D)
+        else:
+            v = tl.load(entry + D, mask=(dims < D)[None, :], other=0.0)
+        result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="ieee")
+        top = new_top
+    return result, total, top
+
+
+@triton.jit
+def extend_tiles(
+    q_THD,
+    entries_SE,
+    table_RL,
+    tiles_X8,
+    out_THD,
+    q_stride,
+    table_stride,
+    SCALE: tl.constexpr,
+    SOFT_CAP: tl.constexpr,
+    WINDOW: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    UPCAST: tl.constexpr,
+):
+    """Attend one tile of new tokens for the G heads of one key head.  Grid: (X, K).
+
+    q_THD: a token every q_stride elements, heads dense.  entries_SE: the pool of a layer.  table_RL: int32 slots.
+    tiles_X8: as list_extend_tiles makes them, with at most BLOCK_M // G queries each.  WINDOW: 0, or how many keys a
+    query sees at most.  UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
+    """
+    HEADS: tl.constexpr = KV_HEADS * G
+    ENTRY: tl.constexpr = KV_HEADS * 2 * D
+    tile = tiles_X8 + tl.program_id(0) * 8
+    head = tl.program_id(1)
+    line, token, queries, first_limit = tl.load(tile), tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
+    member = tl.arange(0, BLOCK_M)
+    # Lines without a query repeat the last one's limit, so that no softmax is empty.
+    query = tl.minimum(member // G, queries - 1)
+    inside = (member < queries * G)[:, None]
+    dims = tl.arange(0, BLOCK_D)
+    if BLOCK_D != D:
+        inside &= (dims < D)[None, :]
+    tokens = (token + query).to(tl.int64)
+    heads_at = (head * G + member % G)[:, None] * D + dims[None, :]
+    q = tl.load(q_THD + tokens[:, None] * q_stride + heads_at, mask=inside, other=0.0)
+    if UPCAST:
+        q = q.to(tl.float32)
+    limits = first_limit + query
+    last = first_limit + queries - 2
+    slots_L = table_RL + line.to(tl.int64) * table_stride
+    keys = entries_SE + head * (2 * D) + dims[None, :]
+
+    #   [start, inner)       some queries see these no more (with a window only)
+    #   [inner, outer)       all queries see these
+    #   [outer, last + 1)    some queries do not see these yet
+    start = 0
+    inner = 0
+    if WINDOW:
+        start = tl.maximum(first_limit - WINDOW, 0)
+        inner = start + tl.cdiv(tl.maximum(last + 1 - WINDOW - start, 0), BLOCK_N) * BLOCK_N
+    outer = tl.maximum(start + (first_limit - start) // BLOCK_N * BLOCK_N, inner)
+    top = tl.full([BLOCK_M], -1e30, tl.float32)
+    total = tl.zeros([BLOCK_M], tl.float32)
+    result = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    if WINDOW:
+        result, total, top = _attend_keys(
+            q, result, total, top, keys, slots_L, limits, last, start, inner, dims,
+            True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
+        )  # fmt: skip
+    result, total, top = _attend_keys(
+        q, result, total, top, keys, slots_L, limits, last, inner, outer, dims,
+        False, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
+    )  # fmt: skip
+    result, total, top = _attend_keys(
+        q, result, total, top, keys, slots_L, limits, last, outer, last + 1, dims,
+        True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
+    )  # fmt: skip
+    result = result / total[:, None]
+    at = out_THD + tokens[:, None] * (HEADS * D) + heads_at
+    tl.store(at, result.to(out_THD.dtype.element_ty), mask=inside)

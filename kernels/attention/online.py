@@ -1,0 +1,58 @@
+"""Pieces of online softmax that our Triton kernels share.
+
+Scores are kept in powers of two: exp2 is one instruction, exp is two.  So are log-sum-exps.
+
+Shape suffixes:  W parts of rows, as they lie in scratch    H query heads    D head_dim
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["log2_scores", "merge_parts"]
+
+
+@triton.jit
+def log2_scores(products, SCALE: tl.constexpr, SOFT_CAP: tl.constexpr):
+    """Turn q @ k into scores to the base of two: scaled, then capped to [-SOFT_CAP, SOFT_CAP] unless that is 0."""
+    if SOFT_CAP > 0:
+        # tanh(|x|) = (1 - exp(-2 |x|)) / (1 + exp(-2 |x|)), which does not overflow
+        small = tl.exp2(tl.abs(products) * (-2 * SCALE * 1.4426950408889634 / SOFT_CAP))
+        bent = (SOFT_CAP * 1.4426950408889634) * ((1 - small) / (1 + small))
+        return tl.where(products < 0, -bent, bent)
+    return products * (SCALE * 1.4426950408889634)
+
+
+@triton.jit
+def merge_parts(
+    parts_WHD,
+    lse_WH,
+    first,
+    count,
+    head,
+    HEADS: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    """Merge parts [first, first + count) of one head by their log-sum-exps, to the base of two; returns [BLOCK_D]."""
+    dims = tl.arange(0, BLOCK_D)
+    top = -1e30
+    total = 0.0
+    merged = tl.zeros([BLOCK_D], tl.float32)
+    for begin in range(0, count, BLOCK_P):
+        part = begin + tl.arange(0, BLOCK_P)
+        live = part < count
+        place = (first + part) * HEADS + head
+        # Other programs of this launch wrote these: .cg reads past the cache that does not see them.
+        lse = tl.load(lse_WH + place, mask=live, other=float("-inf"), cache_modifier=".cg")
+        wanted = live[:, None] & (dims < D)[None, :]
+        values = tl.load(parts_WHD + place[:, None] * D + dims[None, :], mask=wanted, other=0.0, cache_modifier=".cg")
+        new_top = tl.maximum(top, tl.max(lse, 0))
+        weights = tl.exp2(lse - new_top)
+        fade = tl.exp2(top - new_top)
+        merged = merged * fade + tl.sum(weights[:, None] * values, 0)
+        total = total * fade + tl.sum(weights, 0)
+        top = new_top
+    return merged / total

@@ -1,0 +1,47 @@
+"""The knobs of our Triton attention: what changes its speed and not its results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Tuning"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Block shapes, warps, pipeline stages and splits; the defaults are an H200's at head_dim 128.
+
+    Decode.  decode_keys: keys a program takes at once.  programs: how many programs a step's keys are spread over, all
+    key heads counted; a few waves of what is resident, so that the last wave is short.  smallest_part: no part of a
+    row has fewer keys, unless the row has.  fixed_part: if not 0, parts have this many keys whatever else is in the
+    batch, and a row at most fixed_parts of them, so that a row's result depends on nothing but the row.
+    fused_merge: the program that finishes a row last merges its parts; else a kernel of its own does.
+
+    Extend.  extend_rows: queries times the heads that share a key head, of one tile.  extend_keys: as decode_keys.
+    """
+
+    decode_keys: int = 32
+    decode_warps: int = 2
+    decode_stages: int = 4
+    programs: int = 2112
+    smallest_part: int = 128
+    fixed_part: int = 0
+    fixed_parts: int = 16
+    fused_merge: bool = True
+    extend_rows: int = 128
+    extend_keys: int = 64
+    extend_warps: int = 8
+    extend_stages: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("decode_keys", "decode_warps", "extend_rows", "extend_keys", "extend_warps"):
+            value = getattr(self, name)
+            if value < 1 or value & (value - 1):
+                raise ValueError(f"Tuning: {name} is {value}; it must be a power of two")
+        for name in ("decode_stages", "programs", "smallest_part", "fixed_parts", "extend_stages"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"Tuning: {name} is {getattr(self, name)}; it must be at least 1")
+        if min(self.decode_keys, self.extend_keys, self.extend_rows) < 16:
+            raise ValueError(
+                "Tuning: decode_keys, extend_keys and extend_rows must be at least 16, a matrix unit's side"
+            )

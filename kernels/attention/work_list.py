@@ -1,0 +1,113 @@
+"""Who does what in a step, worked out on the device: a replayed graph reads other lengths and makes another list.
+
+Shape suffixes:  R rows    W items of the decode list    X tiles of the extend list    8 numbers describe one
+"""
+
+# A range's bounds are numbers of the device.
+# pyright: reportArgumentType=false
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["list_decode_items", "list_extend_tiles"]
+
+
+@triton.jit(do_not_specialize=["first_row", "R", "W", "target", "smallest"])
+def list_decode_items(
+    lengths_R,
+    rows_R,
+    items_W8,
+    first_row,
+    R,
+    W,
+    target,
+    smallest,
+    WINDOW: tl.constexpr,
+    HAS_ROWS: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    FIXED_PART: tl.constexpr,
+    FIXED_PARTS: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    """Cut the keys that rows [first_row, first_row + R) see into parts of similar size, about `target` in all.
+
+    One program.  items_W8: int32 [W, 8], for each part: row (from 0), line of the table, first key, end, the row's
+    first item, its number of parts.  A row's items stand together.  Behind the last one all have end 0.  W must be at
+    least R + target.  If FIXED_PART is set parts have that many keys whatever the batch, but a row no more than
+    FIXED_PARTS parts, and W must be at least R * FIXED_PARTS.
+    """
+    rows = tl.arange(0, BLOCK_R)
+    live = rows < R
+    lengths = tl.load(lengths_R + first_row + rows, mask=live, other=0)
+    lines = first_row + rows
+    if HAS_ROWS:
+        lines = tl.load(rows_R + first_row + rows, mask=live, other=0)
+    seen = lengths
+    if WINDOW:
+        seen = tl.minimum(lengths, WINDOW)
+    if FIXED_PART:
+        parts = tl.minimum(tl.cdiv(seen, FIXED_PART), FIXED_PARTS)
+    else:
+        part_keys = tl.maximum(tl.cdiv(tl.sum(seen, 0), target), smallest)
+        parts = tl.cdiv(seen, tl.cdiv(part_keys, BLOCK_N) * BLOCK_N)
+    size = tl.maximum(tl.cdiv(tl.cdiv(seen, tl.maximum(parts, 1)), BLOCK_N) * BLOCK_N, BLOCK_N)
+    parts = tl.cdiv(seen, size)
+    ends = tl.cumsum(parts, 0)
+    firsts = ends - parts
+    for begin in range(0, tl.max(parts, 0), BLOCK_P):
+        part = begin + tl.arange(0, BLOCK_P)[None, :]
+        wanted = part < parts[:, None]
+        item = items_W8 + (firsts[:, None] + part) * 8
+        start = (lengths - seen)[:, None] + part * size[:, None]
+        tl.store(item, rows[:, None] + part * 0, mask=wanted)
+        tl.store(item + 1, lines[:, None] + part * 0, mask=wanted)
+        tl.store(item + 2, start, mask=wanted)
+        tl.store(item + 3, tl.minimum(start + size[:, None], lengths[:, None]), mask=wanted)
+        tl.store(item + 4, firsts[:, None] + part * 0, mask=wanted)
+        tl.store(item + 5, parts[:, None] + part * 0, mask=wanted)
+    for begin in range(tl.sum(parts, 0), W, 1024):
+        idle = begin + tl.arange(0, 1024)
+        tl.store(items_W8 + idle * 8 + 2, idle * 0, mask=idle < W)
+        tl.store(items_W8 + idle * 8 + 3, idle * 0, mask=idle < W)
+
+
+@triton.jit(do_not_specialize=["R"])
+def list_extend_tiles(
+    starts_R1,
+    lengths_R,
+    rows_R,
+    tiles_X8,
+    R,
+    HAS_ROWS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    BLOCK_R: tl.constexpr,
+    BLOCK_P: tl.constexpr,
+):
+    """Cut the new tokens of each row into tiles of QUERIES.
+
+    One program.  tiles_X8: int32 [X, 8], for each tile: line of the table, its first token in the step, its number of
+    queries, how many keys the first of them sees (each further query sees one more).  X is the sum over rows of
+    ceil(queries / QUERIES).  The last tile of a row, which sees most, comes first: it should not be started last.
+    """
+    rows = tl.arange(0, BLOCK_R)
+    live = rows < R
+    starts = tl.load(starts_R1 + rows, mask=live, other=0)
+    queries = tl.load(starts_R1 + rows + 1, mask=live, other=0) - starts
+    lengths = tl.load(lengths_R + rows, mask=live, other=0)
+    lines = rows
+    if HAS_ROWS:
+        lines = tl.load(rows_R + rows, mask=live, other=0)
+    tiles = tl.cdiv(queries, QUERIES)
+    ends = tl.cumsum(tiles, 0)
+    for begin in range(0, tl.max(tiles, 0), BLOCK_P):
+        number = begin + tl.arange(0, BLOCK_P)[None, :]
+        wanted = number < tiles[:, None]
+        tile = tiles_X8 + (ends[:, None] - 1 - number) * 8
+        first = number * QUERIES
+        tl.store(tile, lines[:, None] + number * 0, mask=wanted)
+        tl.store(tile + 1, starts[:, None] + first, mask=wanted)
+        tl.store(tile + 2, tl.minimum(queries[:, None] - first, QUERIES), mask=wanted)
+        tl.store(tile + 3, (lengths - queries)[:, None] + first + 1, mask=wanted)

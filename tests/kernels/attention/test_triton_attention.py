@@ -1,0 +1,335 @@
+"""Our Triton attention gives what a loop over queries gives in float64, on a GPU or in Triton's interpreter."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ..triton_device import DEVICE, GPU
+
+pytest.importorskip("triton")
+
+from callboard.kernels.attention.interface import AttentionBatch
+from callboard.kernels.attention.reference import ReferenceAttention
+from callboard.kernels.attention.triton_attention import TritonAttention
+from callboard.kernels.attention.tuning import Tuning
+from callboard.kernels.kv_pool import KVPool
+
+gpu = pytest.mark.gpu
+# Small blocks, so that short rows have several parts, tiles and blocks.
+SMALL = Tuning(decode_keys=16, programs=12, smallest_part=16, extend_rows=16, extend_keys=16)
+MIXED = [(5, 5), (20, 41), (1, 1), (1, 70), (1, 16), (1, 33)]
+
+
+@dataclass
+class Case:
+    """A batch over a pool that holds NaN wherever no row of the batch has a key."""
+
+    pool: KVPool
+    batch: AttentionBatch
+    q_THD: Tensor
+    tables: list[list[int]]
+
+
+def draw(
+    rows: list[tuple[int, int]],
+    shape: tuple[int, int, int],
+    seed: int = 0,
+    *,
+    extends: int | None = None,
+    dtype: torch.dtype = torch.float32,
+    pool_dtype: torch.dtype | None = None,
+    lines: bool = True,
+    fused_qkv: bool = False,
+) -> Case:
+    """Draw rows of (queries, keys) with shuffled tables; the first `extends` of them extend, the others decode.
+
+    lines: rows lie anywhere in a larger table, as a worker's do.  fused_qkv: queries are a part of wider rows.
+    """
+    heads, kv_heads, head_dim = shape
+    torch.manual_seed(seed)
+    generator = random.Random(seed)
+    extends = sum(1 for queries, _ in rows if queries > 1) if extends is None else extends
+    slots = sum(keys for _, keys in rows) + 7
+    pool = KVPool(layers=1, slots=slots, kv_heads=kv_heads, head_dim=head_dim, dtype=pool_dtype or dtype, device=DEVICE)
+    free = generator.sample(range(slots), slots)
+    tables = [[free.pop() for _ in range(keys)] for _, keys in rows]
+    values = torch.full(pool.entries[0].shape, float("nan"), device=DEVICE)
+    owned = torch.tensor([slot for table in tables for slot in table], device=DEVICE)
+    values[owned] = torch.randn(len(owned), values.shape[1], device=DEVICE)
+    pool.entries[0].copy_(values.to(pool.entries[0].dtype))
+    places = generator.sample(range(len(rows) + 3), len(rows)) if lines else list(range(len(rows)))
+    # Behind a row's length stands rubbish: nothing may look at it.
+    table_RL = torch.full((len(rows) + 3, max(keys for _, keys in rows) + 5), -(10**9), dtype=torch.int32)
+    for place, table in zip(places, tables, strict=True):
+        table_RL[place, : len(table)] = torch.tensor(table)
+    query_lengths, lengths = [queries for queries, _ in rows], [keys for _, keys in rows]
+    starts_R1 = torch.tensor([0, *torch.tensor(query_lengths).cumsum(0).tolist()], dtype=torch.int32)
+    slots_T = torch.tensor(
+        [slot for table, queries in zip(tables, query_lengths, strict=True) for slot in table[-queries:]]
+    )
+    batch = AttentionBatch(
+        starts_R1,
+        query_lengths,
+        lengths,
+        table_RL.to(DEVICE),
+        slots_T.to(DEVICE),
+        torch.zeros_like(slots_T).to(DEVICE),
+        rows_R=torch.tensor(places, dtype=torch.int32, device=DEVICE) if lines else None,
+        lengths_R=torch.tensor(lengths, dtype=torch.int32, device=DEVICE),
+        starts_R1=starts_R1.to(DEVICE),
+        extends=extends,
+    )
+    tokens = sum(query_lengths)
+    if fused_qkv:
+        wide = torch.randn(tokens, (heads + 2 * kv_heads) * head_dim, device=DEVICE, dtype=dtype)
+        q_THD = wide[:, : heads * head_dim].unflatten(1, (heads, head_dim))
+    else:
+        q_THD = torch.randn(tokens, heads, head_dim, device=DEVICE, dtype=dtype)
+    return Case(pool, batch, q_THD, tables)
+
+
+def wanted(case: Case, scale: float, window: int | None = None, soft_cap: float | None = None) -> Tensor:
+    """Attend in float64, a row at a time."""
+    heads, kv_heads = case.q_THD.shape[1], case.pool.keys[0].shape[1]
+    outputs, start = [], 0
+    for table, queries in zip(case.tables, case.batch.query_lengths, strict=True):
+        slots = torch.tensor(table, device=DEVICE)
+        # A pool of float8 is looked up as float32: torch indexes no float8.
+        k = case.pool.entries[0].float().unflatten(1, (kv_heads, 2, -1))[slots, :, 0].double()
+        v = case.pool.entries[0].float().unflatten(1, (kv_heads, 2, -1))[slots, :, 1].double()
+        k, v = (each.repeat_interleave(heads // kv_heads, 1) for each in (k, v))
+        scores = torch.einsum("nhd,lhd->hnl", case.q_THD[start : start + queries].double(), k) * scale
+        if soft_cap:
+            scores = soft_cap * torch.tanh(scores / soft_cap)
+        ends = len(table) - queries + 1 + torch.arange(queries, device=DEVICE)[:, None]
+        columns = torch.arange(len(table), device=DEVICE)
+        hidden = columns >= ends
+        if window:
+            hidden |= columns < ends - window
+        weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
+        outputs.append(torch.einsum("hnl,lhd->nhd", weights, v))
+        start += queries
+    return torch.cat(outputs)
+
+
+def check(
+    case: Case,
+    shape: tuple[int, int, int],
+    tolerance: float = 2e-5,
+    *,
+    scale: float | None = None,
+    tuning: Tuning | None = SMALL,
+    **options: Any,
+) -> None:
+    attention = TritonAttention(
+        *shape,
+        scale,
+        max_rows=len(case.tables) + 1,
+        device=DEVICE,
+        dtype=case.q_THD.dtype,
+        tuning=tuning,
+        **options,
+    )
+    plan = attention.plan(case.batch)
+    expected = wanted(case, attention.scale, options.get("window"), options.get("soft_cap"))
+    for _ in range(2):  # the second time finds the scratch as the first one left it
+        result = attention.attend(case.q_THD, 0, case.pool, plan)
+        assert result.shape == case.q_THD.shape
+        assert result.dtype == case.q_THD.dtype
+        torch.testing.assert_close(result.double(), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(2, 2, 16), (4, 2, 32), (8, 2, 16), (7, 1, 64), (6, 2, 24), (20, 1, 8)], ids=str)
+def test_any_ratio_of_heads_and_any_width(shape: tuple[int, int, int]) -> None:
+    check(draw(MIXED, shape), shape)
+
+
+@pytest.mark.parametrize("window", [1, 7, 16, 40, 100])
+def test_a_window_hides_what_lies_before_it(window: int) -> None:
+    check(draw(MIXED, (4, 2, 16)), (4, 2, 16), window=window)
+
+
+@pytest.mark.parametrize("soft_cap", [0.5, 30.0])
+def test_a_soft_cap_bends_scores(soft_cap: float) -> None:
+    check(draw(MIXED, (4, 2, 16)), (4, 2, 16), soft_cap=soft_cap, scale=2.0)
+
+
+@pytest.mark.parametrize("fused_merge", [True, False])
+@pytest.mark.parametrize("parts", range(1, 9))
+def test_a_row_in_any_number_of_parts(parts: int, fused_merge: bool) -> None:
+    tuning = Tuning(decode_keys=16, programs=parts, smallest_part=1, fused_merge=fused_merge)
+    check(draw([(1, 16 * parts - 3)], (2, 1, 16), parts), (2, 1, 16), tuning=tuning)
+
+
+@pytest.mark.parametrize("fused_merge", [True, False])
+def test_more_parts_than_are_merged_at_once(fused_merge: bool) -> None:
+    tuning = Tuning(decode_keys=16, programs=40, smallest_part=1, fused_merge=fused_merge)
+    check(draw([(1, 600), (1, 3)], (2, 1, 16)), (2, 1, 16), tuning=tuning)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_keeps_its_digits(dtype: torch.dtype) -> None:
+    check(draw(MIXED, (4, 2, 16), dtype=dtype), (4, 2, 16), 2e-2)
+
+
+def test_a_pool_of_float8() -> None:
+    case = draw(MIXED, (4, 2, 16), dtype=torch.bfloat16, pool_dtype=torch.float8_e4m3fn)
+    check(case, (4, 2, 16), 2e-2)
+
+
+def test_queries_may_be_a_part_of_the_fused_product() -> None:
+    check(draw(MIXED, (4, 2, 16), fused_qkv=True), (4, 2, 16))
+
+
+@pytest.mark.parametrize("extends", [0, 2, 3])
+def test_without_rows_R_the_lines_are_the_rows(extends: int) -> None:
+    rows = [(1, 12), (1, 40), (1, 19)] if extends != 2 else [(3, 12), (9, 40), (1, 19)]
+    check(draw(rows, (4, 2, 16), extends=extends, lines=False), (4, 2, 16))
+
+
+def test_the_scale_is_what_was_asked_for() -> None:
+    check(draw(MIXED, (4, 2, 16)), (4, 2, 16), scale=0.9)
+
+
+def test_it_agrees_with_the_reference() -> None:
+    case = draw([(9, 30), (4, 4), (1, 50), (1, 2)], (4, 2, 16), lines=False)
+    reference = ReferenceAttention(4, 2, 16)
+    attention = TritonAttention(4, 2, 16, max_rows=4, device=DEVICE, dtype=torch.float32, tuning=SMALL)
+    expected = reference.attend(case.q_THD, 0, case.pool, reference.plan(case.batch))
+    result = attention.attend(case.q_THD, 0, case.pool, attention.plan(case.batch))
+    torch.testing.assert_close(result, expected, rtol=0, atol=2e-5)
+
+
+def test_padding_rows_read_the_dummy_slot_and_spoil_nothing() -> None:
+    case = draw([(1, 30), (1, 1), (1, 1), (1, 45)], (4, 2, 16), lines=False)
+    for row in (1, 2):
+        case.tables[row] = [case.pool.dummy_slot]
+        case.batch.table_RL[row, 0] = case.pool.dummy_slot
+    case.pool.entries[0][case.pool.dummy_slot] = 0.0
+    check(case, (4, 2, 16))
+
+
+def test_what_lengths_R_says_goes_over_the_host() -> None:
+    """A captured step is replayed with other lengths: the host's are an upper bound."""
+    case = draw([(1, 30), (1, 7), (1, 45)], (4, 2, 16))
+    bounded = AttentionBatch(
+        case.batch.query_starts_R1,
+        case.batch.query_lengths,
+        [10**6] * 3,
+        case.batch.table_RL,
+        case.batch.slots_T,
+        case.batch.positions_T,
+        rows_R=case.batch.rows_R,
+        lengths_R=case.batch.lengths_R,
+    )
+    check(Case(case.pool, bounded, case.q_THD, case.tables), (4, 2, 16))
+
+
+def test_fixed_parts_make_a_row_independent_of_its_batch() -> None:
+    tuning = Tuning(decode_keys=16, fixed_part=32, fixed_parts=3)
+    attention = TritonAttention(4, 2, 16, max_rows=9, device=DEVICE, dtype=torch.float32, tuning=tuning)
+    case = draw([(1, 90), (1, 200), (1, 1), (1, 33)], (4, 2, 16), lines=False)
+    together = attention.attend(case.q_THD, 0, case.pool, attention.plan(case.batch))
+    torch.testing.assert_close(together.double(), wanted(case, attention.scale), rtol=0, atol=2e-5)
+    assert case.batch.lengths_R is not None
+    for row, keys in enumerate(case.batch.lengths):
+        alone = AttentionBatch(
+            torch.tensor([0, 1], dtype=torch.int32),
+            [1],
+            [keys],
+            case.batch.table_RL[row : row + 1],
+            case.batch.slots_T[row : row + 1],
+            case.batch.positions_T[row : row + 1],
+            lengths_R=case.batch.lengths_R[row : row + 1],
+        )
+        result = attention.attend(case.q_THD[row : row + 1], 0, case.pool, attention.plan(alone))
+        assert torch.equal(result[0], together[row])
+
+
+def test_it_tells_its_scratch() -> None:
+    attention = TritonAttention(4, 2, 16, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=SMALL)
+    items = 3 + 12 // 2
+    assert attention.scratch_bytes == items * 4 * (16 + 1) * 4 + 3 * 2 * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"heads": 5}, r"heads is 5; it must be a multiple of kv_heads \(2\)"),
+        ({"max_rows": 0}, "max_rows is 0; it must be at least 1"),
+        ({"window": 0}, "window is 0; it must be at least 1, or None"),
+        ({"soft_cap": -1.0}, r"soft_cap is -1\.0; it must be above 0, or None"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"heads": 4, "kv_heads": 2, "head_dim": 16, "max_rows": 3, "dtype": torch.float32}
+    with pytest.raises(ValueError, match=message):
+        TritonAttention(**{**given, "device": DEVICE, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"decode_keys": 24}, "decode_keys is 24; it must be a power of two"),
+        ({"programs": 0}, "programs is 0; it must be at least 1"),
+        ({"extend_rows": 8}, "must be at least 16"),
+    ],
+    ids=str,
+)
+def test_tuning_that_cannot_be_is_refused(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Tuning(**arguments)
+
+
+def test_more_rows_than_it_was_made_for_are_refused() -> None:
+    attention = TritonAttention(4, 2, 16, max_rows=2, device=DEVICE, dtype=torch.float32)
+    with pytest.raises(ValueError, match="it has 3 rows; TritonAttention was made for 2"):
+        attention.plan(draw([(1, 3)] * 3, (4, 2, 16)).batch)
+
+
+LONG = [
+    [(1, keys) for keys in (1, 2, 63, 64, 65, 500, 8192, 100_000)],
+    [(1, 1000 + 7 * row) for row in range(200)],
+    [(1, 5000)],
+    [(1, 1)] * 130,
+    [(1, 16), (300, 300), (1, 8192), (77, 4000), (1, 100_000), (2000, 2000)],
+    [(300, 100_000), (1, 50)],
+]
+
+
+@gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+@pytest.mark.parametrize("rows", LONG, ids=lambda rows: f"{len(rows)} rows to {max(keys for _, keys in rows)}")
+@pytest.mark.parametrize("shape", [(32, 8, 128), (16, 8, 128), (28, 4, 128), (8, 8, 64)], ids=str)
+@pytest.mark.parametrize("options", [{}, {"window": 4096}, {"soft_cap": 30.0}], ids=str)
+def test_long_rows_in_bfloat16(
+    rows: list[tuple[int, int]], shape: tuple[int, int, int], options: dict[str, Any]
+) -> None:
+    ordered = sorted(rows, key=lambda row: row[0] == 1)
+    check(draw(ordered, shape, dtype=torch.bfloat16, fused_qkv=True), shape, 2e-2, tuning=None, **options)
+
+
+@gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+def test_a_captured_step_is_right_for_other_lengths() -> None:
+    shape = (32, 8, 128)
+    case = draw([(1, 3000)] * 5, shape, dtype=torch.bfloat16)
+    attention = TritonAttention(*shape, max_rows=5, device=DEVICE, dtype=torch.bfloat16)
+    assert case.batch.lengths_R is not None
+    attention.attend(case.q_THD, 0, case.pool, attention.plan(case.batch))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out_THD = attention.attend(case.q_THD, 0, case.pool, attention.plan(case.batch))
+    for lengths in ([3000, 1, 2999, 64, 700], [5] * 5):
+        case.batch.lengths_R.copy_(torch.tensor(lengths, dtype=torch.int32))
+        case.q_THD.normal_()
+        graph.replay()
+        case_now = Case(case.pool, case.batch, case.q_THD, [t[:n] for t, n in zip(case.tables, lengths, strict=True)])
+        torch.testing.assert_close(out_THD.double(), wanted(case_now, attention.scale), rtol=0, atol=2e-2)
