@@ -1,13 +1,20 @@
 """What users write: programs."""
 
 from .batch import Batch
-from .choices import token_length_normalized
+from .choices import (
+    ChoicesMethod,
+    Decision,
+    greedy_token_selection,
+    token_length_normalized,
+    unconditional_likelihood_normalized,
+)
 from .expression import Expression
 from .fork import ForkGroup
-from .gen import gen, select
+from .gen import gen, gen_int, gen_string, select
 from .house import set_default_backend
 from .null import NullBackend
 from .program import Program, function
+from .reasoning import separate_reasoning
 from .roles import (
     assistant,
     assistant_begin,
@@ -23,6 +30,8 @@ from .state import ProgramState
 
 __all__ = [
     "Batch",
+    "ChoicesMethod",
+    "Decision",
     "Expression",
     "ForkGroup",
     "NullBackend",
@@ -33,12 +42,17 @@ __all__ = [
     "assistant_end",
     "function",
     "gen",
+    "gen_int",
+    "gen_string",
+    "greedy_token_selection",
     "select",
+    "separate_reasoning",
     "set_default_backend",
     "system",
     "system_begin",
     "system_end",
     "token_length_normalized",
+    "unconditional_likelihood_normalized",
     "user",
     "user_begin",
     "user_end",

@@ -8,12 +8,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..actors.errors import InvalidRequest
 from ..actors.sampling import SamplingLimits
-from .choices import token_length_normalized
+from .choices import ChoicesMethod, choices_method_named
 from .constraints import settle_constraints
 from .expression import Gen, Select
 from .sampling_arguments import gen_options
 
-__all__ = ["gen", "select"]
+__all__ = ["gen", "gen_int", "gen_string", "select"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +60,7 @@ def gen(
     return_text_in_logprobs: bool | None = None,
     dtype: type | str | None = None,
     choices: Iterable[str] | None = None,
-    choices_method: Callable[..., Any] | str | None = None,
+    choices_method: ChoicesMethod | str | None = None,
     regex: str | None = None,
     json_schema: str | Mapping[str, Any] | type | None = None,
     *,
@@ -70,6 +70,9 @@ def gen(
     logit_bias: Mapping[int, float] | None = None,
 ) -> Gen | Select:
     """Generate text and keep it under `name`; what is None here is the run's default.
+
+    n: how many texts; of several, the value is their list, and the program goes on with the first.
+    return_text_in_logprobs: put each token's text beside its log-probability, if the backend tells it.
 
     With `choices` it chooses instead, as `select` does.  Raises InvalidRequest, naming the argument.
     """  # the body must define nothing before it takes its locals
@@ -86,13 +89,63 @@ def gen(
     return Gen(name, gen_options([item for item in arguments.items() if item[1] is not None]), parse)
 
 
+def gen_int(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Iterable[str] | None = None,
+    stop_token_ids: Iterable[int] | None = None,
+    stop_regex: str | Iterable[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+) -> Gen:
+    """Generate a whole number, as `gen(dtype=int)` does."""
+    return _typed(int, locals())
+
+
+def gen_string(
+    name: str | None = None,
+    max_tokens: int | None = None,
+    n: int | None = None,
+    stop: str | Iterable[str] | None = None,
+    stop_token_ids: Iterable[int] | None = None,
+    stop_regex: str | Iterable[str] | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    top_k: int | None = None,
+    min_p: float | None = None,
+    frequency_penalty: float | None = None,
+    presence_penalty: float | None = None,
+    ignore_eos: bool | None = None,
+    return_logprob: bool | None = None,
+    logprob_start_len: int | None = None,
+    top_logprobs_num: int | None = None,
+    return_text_in_logprobs: bool | None = None,
+) -> Gen:
+    """Generate a string in double quotes, as `gen(dtype=str)` does."""
+    return _typed(str, locals())
+
+
 def select(
     name: str | None = None,
     choices: Iterable[str] | None = None,
     temperature: float = 0.0,
-    choices_method: Callable[..., Any] | str | None = None,
+    choices_method: ChoicesMethod | str | None = None,
 ) -> Select:
-    """Choose the text the model finds most likely here, by its mean log-probability a token; the first wins a tie."""
+    """Choose the text the model finds most likely here; the first wins a tie.
+
+    choices_method: how likely a text is, token_length_normalized (the mean log-probability of its tokens) if left out;
+    a method, or its name.  A choice is not sampled: temperature is 0, whatever the run's is.
+    """
     if choices is None or isinstance(choices, str):
         raise InvalidRequest("choices", f"a list of texts is needed; got {choices!r:.80}")
     texts = tuple(choices)
@@ -100,11 +153,15 @@ def select(
         raise InvalidRequest("choices", f"at least one text is needed, and none may be empty; got {texts!r:.80}")
     if len(texts) > (most := SamplingLimits().choices):
         raise InvalidRequest("choices", f"{len(texts)} given, at most {most} allowed")
-    if temperature != 0:
+    if isinstance(temperature, bool) or not isinstance(temperature, (int, float)) or not 0 <= temperature <= 1e-5:
         raise InvalidRequest("temperature", f"{temperature!r:.80} given; a choice is not sampled, so only 0 is allowed")
-    if choices_method not in (None, token_length_normalized, token_length_normalized.__name__):
-        raise InvalidRequest("choices_method", f"{choices_method!r:.80} is unknown; there is token_length_normalized")
-    return Select(_name(name), texts)
+    return Select(_name(name), texts, choices_method_named(choices_method))
+
+
+def _typed(dtype: type, arguments: dict[str, Any]) -> Gen:
+    made = gen(dtype=dtype, **arguments)
+    assert isinstance(made, Gen), "without choices it is one"
+    return made
 
 
 def _first_of(**arguments: Any) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import Any, overload
 
 from ..actors.backend import Backend
@@ -11,7 +12,8 @@ from ..actors.errors import InvalidRequest
 from .batch import Batch, Items
 from .crossing import await_in, wait_in
 from .house import HOUSE
-from .performer import Call, Performer, play
+from .performer import Call, play
+from .running import Running, start
 from .sampling_arguments import RUN_ARGUMENTS, Defaults
 from .state import ProgramState
 
@@ -61,7 +63,7 @@ class Program:
         """
         call = self._call(arguments, keywords, HOUSE.choose(backend))
         loop = HOUSE.home_blocking(call.backend)
-        return wait_in(loop, lambda: _start(call) if stream else play_new(call), "await program.arun(...)")
+        return wait_in(loop, lambda: start_new(call) if stream else play_new(call), "await program.arun(...)")
 
     __call__ = run
 
@@ -71,13 +73,24 @@ class Program:
         """Do what `run` does, in async code; cancelling it cancels the program."""
         call = self._call(arguments, keywords, HOUSE.choose(backend))
         loop = await HOUSE.home(call.backend)
-        return await await_in(loop, lambda: _start(call) if stream else play_new(call))
+        return await await_in(loop, lambda: start_new(call) if stream else play_new(call))
+
+    def astream(self, *arguments: Any, backend: Backend | None = None, **keywords: Any) -> Running:
+        """Run for the length of a block, and give its state at once: `async with program.astream(...) as state`.
+
+        Leaving the block cancels what still runs.  A program that failed unseen raises its error behind the block.
+        """
+        return Running(self._call(arguments, keywords, HOUSE.choose(backend)))
+
+    def stream(self, *arguments: Any, backend: Backend | None = None, **keywords: Any) -> Running:
+        """Do what `astream` does, in synchronous code: `with program.stream(...) as state`."""
+        return Running(self._call(arguments, keywords, HOUSE.choose(backend)))
 
     # --- many ------------------------------------------------------------------------------------------------------
 
     def run_batch(
         self,
-        batch_arguments: Iterable[Mapping[str, Any] | tuple[Any, ...] | list[Any]],
+        batch_kwargs: Iterable[Mapping[str, Any] | tuple[Any, ...] | list[Any]],
         *,
         backend: Backend | None = None,
         num_threads: int | str = "auto",
@@ -89,20 +102,20 @@ class Program:
     ) -> Any:
         """Run once for each item, many at the same time, and give the states in the items' order.
 
-        batch_arguments: a dict of the body's arguments each, or a tuple of them in order.  num_threads: how many run
+        batch_kwargs: a dict of the body's arguments each, or a tuple of them in order.  num_threads: how many run
         at once (there are no threads).  generator_style: give an iterator instead of a list, in `order` "input" or
         "completion".  on_error: "raise" ends the batch with the first error; "return" gives failed states too, whose
         `error()` tells.
         """
         batch = self.arun_batch(
-            batch_arguments, backend=backend, num_threads=num_threads, progress_bar=progress_bar, order=order,
+            batch_kwargs, backend=backend, num_threads=num_threads, progress_bar=progress_bar, order=order,
             on_error=on_error, **sampling,
         )  # fmt: skip
         return batch.iterate() if generator_style else batch.collect_blocking()
 
     def arun_batch(
         self,
-        batch_arguments: Iterable[Mapping[str, Any] | tuple[Any, ...] | list[Any]],
+        batch_kwargs: Iterable[Mapping[str, Any] | tuple[Any, ...] | list[Any]],
         *,
         backend: Backend | None = None,
         num_threads: int | str = "auto",
@@ -115,17 +128,19 @@ class Program:
         """Do what `run_batch` does, in async code: `await` gives the list, `async for` the states one by one."""
         chosen = HOUSE.choose(backend)
         defaults = self._defaults(sampling, chosen)
-        calls = [self._item(item, chosen, defaults) for item in batch_arguments]
+        calls = [self._item(item, chosen, defaults) for item in batch_kwargs]
         return Batch(calls, chosen, Items(num_threads, order, on_error, progress_bar))
 
     # --- variations ------------------------------------------------------------------------------------------------
 
     def bind(self, **arguments: Any) -> Program:
-        """Give the same program with these arguments fixed."""
+        """Give the same program with these arguments fixed; everything else about it stays."""
         unknown = [name for name in arguments if name not in self._signature.parameters]
         if unknown and not any(p.kind.name == "VAR_KEYWORD" for p in self._signature.parameters.values()):
             raise InvalidRequest(unknown[0], f"{self.__name__} has no such argument; it has {', '.join(self._names)}")
-        return Program(self.body, {**self.bound, **arguments})
+        program = copy(self)
+        program.bound = {**self.bound, **arguments}
+        return program
 
     def __repr__(self) -> str:
         return f"<Program {self.__name__}{self._signature}>"
@@ -149,9 +164,9 @@ class Program:
         if isinstance(item, (tuple, list)):
             free = [name for name in self._names if name not in self.bound]
             if len(item) > len(free):
-                raise InvalidRequest("batch_arguments", f"{len(item)} values for the arguments {', '.join(free)}")
+                raise InvalidRequest("batch_kwargs", f"{len(item)} values for the arguments {', '.join(free)}")
             return self._checked((), dict(zip(free, item, strict=False)), backend, defaults)
-        raise InvalidRequest("batch_arguments", f"an item is a dict or a tuple of arguments; got {item!r:.80}")
+        raise InvalidRequest("batch_kwargs", f"an item is a dict or a tuple of arguments; got {item!r:.80}")
 
     def _checked(
         self, arguments: tuple[Any, ...], keywords: dict[str, Any], backend: Backend, defaults: Defaults
@@ -169,24 +184,18 @@ async def play_new(call: Call) -> ProgramState:
     return await play(call, call.open())
 
 
-async def _start(call: Call) -> ProgramState:
+async def start_new(call: Call) -> ProgramState:
     stream = call.open()
-    await stream.start()  # before its performer, so that a backend that closes stops the performer first
-    name = f"{call.name} (body)"
-    stream.performer = await call.backend.programs.spawn(
-        lambda: Performer(call, stream), name=name, restart="temporary"
-    )
+    await start(call, stream)
     return ProgramState(stream, inside=False)
 
 
 @overload
-def function(body: Callable[..., Any], /) -> Program: ...
+def function(func: Callable[..., Any], num_api_spec_tokens: int | None = None) -> Program: ...
 @overload
-def function(
-    body: None = None, /, *, num_api_spec_tokens: int | None = None
-) -> Callable[[Callable[..., Any]], Program]: ...
-def function(body: Any = None, /, *, num_api_spec_tokens: int | None = None) -> Any:
+def function(func: None = None, num_api_spec_tokens: int | None = None) -> Callable[[Callable[..., Any]], Program]: ...
+def function(func: Any = None, num_api_spec_tokens: int | None = None) -> Any:
     """Make a program of a function, plain or async, whose first parameter is the state."""
     if num_api_spec_tokens is not None:
         raise InvalidRequest("num_api_spec_tokens", "speculation over an API is not supported yet; leave it out")
-    return Program if body is None else Program(body)
+    return Program if func is None else Program(func)

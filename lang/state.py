@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from anyio import fail_after
+
 from ..actors.errors import InvalidRequest, Overloaded
 from .author import write
 from .body import current_body
@@ -143,9 +145,14 @@ class ProgramState:
 
     __getitem__ = get_var
 
-    def get_meta_info(self, name: str) -> Any:
-        """Tell how a variable came about, waiting until it is there: a dict, or None if nothing generated it."""
-        return self._found(name, "aget_meta_info").meta_info()
+    def get_meta_info(self, name: str, timeout: float | None = None) -> Any:
+        """Tell how a variable came about, waiting until it is there: a dict, or None if nothing generated it.
+
+        timeout: seconds until TimeoutError, None for no end.
+        """
+        if timeout is None:
+            return self._found(name, "aget_meta_info").meta_info()
+        return self._wait(lambda: self.aget_meta_info(name, timeout), f"await state.aget_meta_info({name!r}, ...)")
 
     def text(self) -> str:
         """Give everything said so far, once it is executed."""
@@ -161,7 +168,7 @@ class ProgramState:
         """Wait until everything appended so far is executed; raises the error if something failed."""
         if not self._is_settled():
             self._wait(self._settle, instead)
-        self._stream.check()
+        self._stream.check(whole=not self._inside)
 
     def error(self) -> BaseException | None:
         """Give the error the program failed with, or None, once everything so far is executed; raises nothing."""
@@ -183,9 +190,10 @@ class ProgramState:
         """Await a variable; KeyError if the program never asks for it."""
         return (await self._settled(name)).value
 
-    async def aget_meta_info(self, name: str) -> Any:
-        """Await a variable, and tell how it came about."""
-        return (await self._settled(name)).meta_info()
+    async def aget_meta_info(self, name: str, timeout: float | None = None) -> Any:
+        """Await a variable, and tell how it came about; TimeoutError after `timeout` seconds, if one is given."""
+        with fail_after(timeout):
+            return (await self._settled(name)).meta_info()
 
     async def atext(self) -> str:
         """Await everything said so far."""
@@ -200,7 +208,7 @@ class ProgramState:
     async def wait(self) -> None:
         """Await that everything appended so far is executed; raises the error if something failed."""
         await self._settle()
-        self._stream.check()
+        self._stream.check(whole=not self._inside)
 
     async def aerror(self) -> BaseException | None:
         """Await everything so far, and give the error or None."""
@@ -263,7 +271,7 @@ class ProgramState:
             await await_in(stream.loop, stream.caught_up if self._inside else stream.concluded)
 
     def _see_error(self) -> BaseException | None:
-        self._stream.observed = True
+        self._stream.observe(whole=not self._inside)
         return self._stream.error
 
     def _wait(self, make: Callable[[], Coroutine[Any, Any, R]], instead: str) -> R:
