@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -17,7 +16,7 @@ __all__ = ["Checkpoint"]
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
-STORED = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
+STORED = ("F32", "BF16", "F16")
 
 
 class Checkpoint:
@@ -65,16 +64,32 @@ class Checkpoint:
         """Tell which tensors there are."""
         return set(self.files)
 
-    def read(self, wanted: set[str]) -> Iterator[tuple[str, Tensor]]:
-        """Yield the wanted tensors, file by file; each is mapped from disk and read as it is copied."""
-        for file in sorted({self.files[name] for name in wanted}):
+    def shapes(self, wanted: set[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Yield the wanted tensors' shapes from the files' headers.
+
+        Raises ValueError if a file is damaged, lacks what the index promises, or stores it in a type that is no weight.
+        """
+        for file, names in self._by_file(wanted):
             with self.open(file) as tensors:
                 held = set(tensors.keys())
-                for name in sorted(name for name in wanted if self.files[name] == file):
+                for name in names:
                     if name not in held:
                         raise ValueError(f"{self.folder / file} does not hold {name}, though {INDEX} says so")
-                    stored = tensors.get_slice(name).get_dtype()
-                    if stored not in STORED:
-                        allowed = ", ".join(STORED)
-                        raise ValueError(f"{self.folder / file}: {name} is stored as {stored}; allowed: {allowed}")
+                    header = tensors.get_slice(name)
+                    if header.get_dtype() not in STORED:
+                        raise ValueError(
+                            f"{self.folder / file}: {name} is stored as {header.get_dtype()}; "
+                            f"allowed: {', '.join(STORED)}"
+                        )
+                    yield name, tuple(header.get_shape())
+
+    def read(self, wanted: set[str]) -> Iterator[tuple[str, Tensor]]:
+        """Yield the wanted tensors, file by file; each is mapped from disk and read as it is copied."""
+        for file, names in self._by_file(wanted):
+            with self.open(file) as tensors:
+                for name in names:
                     yield name, tensors.get_tensor(name)
+
+    def _by_file(self, wanted: set[str]) -> Iterator[tuple[str, list[str]]]:
+        for file in sorted({self.files[name] for name in wanted}):
+            yield file, sorted(name for name in wanted if self.files[name] == file)

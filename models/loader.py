@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from .checkpoint import Checkpoint
-from .config import ModelConfig, read_config
+from .config import read_config
 from .model import Model
 from .parameters import Parameter, Source, interleave_pairs
 from .registry import family
 from .room import Room, check_room, device_room, weight_bytes
 from .upload import Upload
+from .verify import verify
 
 __all__ = ["LoadFormat", "load", "read_config"]
 
@@ -46,14 +47,15 @@ def load(
     build = family(config.architecture)
     parameters = build.parameters(config)
     device = torch.device(device)
-    # What is wrong with the files is told before what is wrong with the device.
-    checkpoint = Checkpoint(folder) if load_format == "auto" else None
-    check_room(weight_bytes(parameters, dtype), dtype, device, room(device))
+    # Everything that can be wrong is found before anything is allocated.
     match load_format:
         case "auto":
-            assert checkpoint is not None
-            weights = _read_weights(checkpoint, config, parameters, device, dtype)
+            checkpoint = Checkpoint(folder)
+            verify(checkpoint, config, parameters)
+            check_room(weight_bytes(parameters, dtype), dtype, device, room(device))
+            weights = _read_weights(checkpoint, parameters, device, dtype)
         case "dummy":
+            check_room(weight_bytes(parameters, dtype), dtype, device, room(device))
             weights = _draw_weights(parameters, device, dtype, seed)
         case _:
             raise ValueError(f"load_format is {load_format!r}; allowed: auto, dummy")
@@ -61,14 +63,9 @@ def load(
 
 
 def _read_weights(
-    checkpoint: Checkpoint,
-    config: ModelConfig,
-    parameters: Sequence[Parameter],
-    device: torch.device,
-    dtype: torch.dtype,
+    checkpoint: Checkpoint, parameters: Sequence[Parameter], device: torch.device, dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """Copy every source tensor to its rows of its parameter, converting as it goes."""
-    _compare_names(checkpoint, {source.name for each in parameters for source in each.sources}, config)
     weights: dict[str, Tensor] = {}
     places: dict[str, tuple[Source, Tensor]] = {}
     for parameter in parameters:
@@ -80,11 +77,6 @@ def _read_weights(
     upload = None if device.type == "cpu" else Upload(device)
     for name, tensor in checkpoint.read(set(places)):
         source, place = places[name]
-        if tuple(tensor.shape) != source.shape:
-            raise ValueError(
-                f"{checkpoint.folder / checkpoint.files[name]}: {name} has the shape {list(tensor.shape)}; "
-                f"config.json calls for {list(source.shape)}"
-            )
         _fill(place, tensor, source.rotary_heads, upload)
     return weights
 
@@ -99,25 +91,6 @@ def _fill(place: Tensor, tensor: Tensor, rotary_heads: int, upload: Upload | Non
             return
         tensor = landed
     place.copy_(interleave_pairs(tensor, rotary_heads) if rotary_heads else tensor)
-
-
-def _compare_names(checkpoint: Checkpoint, wanted: set[str], config: ModelConfig) -> None:
-    """Refuse a checkpoint that lacks a tensor, or holds one that the model would not use."""
-    held = checkpoint.names()
-    missing = sorted(wanted - held)
-    if missing:
-        raise ValueError(f"{checkpoint.folder} lacks {_list(missing)}, which a {config.architecture} needs")
-    # Old checkpoints carry the rope's frequencies, tied ones sometimes their head: both are known from elsewhere.
-    unknown = sorted(
-        name for name in held - wanted if not name.endswith("rotary_emb.inv_freq") and name != "lm_head.weight"
-    )
-    if unknown:
-        raise ValueError(f"{checkpoint.folder} holds {_list(unknown)}, which this {config.architecture} does not use")
-
-
-def _list(names: list[str]) -> str:
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more tensors"
 
 
 def _draw_weights(
