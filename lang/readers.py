@@ -104,7 +104,7 @@ class TextReader:
         if not complete:
             return None
         if self._variable is None or not self._variable.ready:
-            stream.check()
+            stream.check(whole=self._whole)
         if self._with_meta and not self._ended:
             self._ended = True
             return self._item("")

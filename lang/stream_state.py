@@ -53,6 +53,7 @@ class StreamState:
         self.gone = False  # and neither its task nor a branch is left
         self.error: BaseException | None = None
         self.observed = False  # somebody has seen the error
+        self.seen_outside = False  # somebody who is not the body
         self.returned: Any = None  # what the body returned
         # Who is concerned.
         self.bell = Bell()
@@ -113,10 +114,15 @@ class StreamState:
 
     # --- being waited for ------------------------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Raise the error, if there is one, with the traceback it had when it came."""
+    def observe(self, *, whole: bool = False) -> None:
+        """Note that somebody knows of the error; whole: somebody outside of the body."""
+        self.observed = True
+        self.seen_outside |= whole
+
+    def check(self, *, whole: bool = False) -> None:
+        """Raise the error, if there is one, with the traceback it had when it came; whole: as `observe`'s."""
         if self.error is not None:
-            self.observed = True
+            self.observe(whole=whole)
             raise self.error.with_traceback(self._trace)
 
     def find(self, name: str, *, whole: bool) -> Variable | None:
@@ -130,7 +136,7 @@ class StreamState:
         if variable is not None and variable.ready:
             return variable
         if over:
-            self.check()
+            self.check(whole=whole)
         if variable is None and (over or not whole):
             known = ", ".join(map(repr, self.variables)) or "none"
             raise KeyError(f"no variable {name!r} was asked for; known: {known}")
