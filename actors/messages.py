@@ -440,8 +440,10 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     """One continuation's tokens and their log-probabilities, given the prompt.
 
     tokens: those behind `start`, the first position at which any continuation differs from the prompt alone.
+    unconditional: theirs without the prompt, if that was asked for; the first, which follows nothing, is 0.
     """
 
     text: str
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
+    unconditional: tuple[float, ...] = ()

@@ -69,11 +69,15 @@ class NullBackend(Backend):
         text, finish = _cut(said, prompt, sampling)
         yield Delta(text=text, finish=finish)
 
-    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+    def verify_choices(self, continuations: Sequence[str], *, unconditional: bool = False) -> None:  # noqa: ARG002
+        return None
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
         if self._naps is not None:
             await self._naps.sleep()
         scores = tuple(
-            Score(text=text, tokens=(0,), logprobs=(-1.0 - index,)) for index, text in enumerate(continuations)
+            Score(text=text, tokens=(0,), logprobs=(-1.0 - index,), unconditional=(0.0,) if unconditional else ())
+            for index, text in enumerate(continuations)
         )
         return Scores(scores=scores, settled=(), prompt_tokens=len(prompt.text))
 

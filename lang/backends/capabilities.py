@@ -16,12 +16,14 @@ EVERYTHING = frozenset(SamplingParams.__struct_fields__)
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """sampling: the fields of SamplingParams it honours.  select: whether it scores choices.
 
+    unconditional: whether it scores them without their prompt, too.
     begun: whether an answer may begin with the program's own text.  outside: whether text may stand outside of roles.
     prefill: whether it keeps a prefix.  stops, temperature: the most it takes, None if it has no bound of its own.
     """
 
     sampling: frozenset[str]
     select: bool = False
+    unconditional: bool = False
     begun: bool = True
     outside: bool = False
     prefill: bool = False
@@ -47,6 +49,17 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         if sampling.max_new_tokens < self.least_tokens:
             raise InvalidRequest(
                 "max_new_tokens", f"{who} generates at least {self.least_tokens}, not {sampling.max_new_tokens}"
+            )
+
+    def verify_choices(self, who: str, *, unconditional: bool) -> None:
+        """Raise InvalidRequest if `who` cannot score choices, or not without their prompt."""
+        if not self.select:
+            raise InvalidRequest("choices", f"{who} gives no log-probabilities to choose by; use gen and read its text")
+        if unconditional and not self.unconditional:
+            raise InvalidRequest(
+                "choices_method",
+                f"{who} gives no log-probabilities of choices without their prompt; "
+                "token_length_normalized and greedy_token_selection need none",
             )
 
 

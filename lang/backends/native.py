@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,8 +20,11 @@ _BESIDE = frozenset(
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 
 
-def native_request(text: str | list[str], sampling: SamplingParams) -> dict[str, Any]:
-    """Give the body of /generate.  What is left at its default is left out, but for the length and the temperature."""
+def native_request(prompt: str | Sequence[str | list[int]], sampling: SamplingParams) -> dict[str, Any]:
+    """Give the body of /generate for a text, or a batch of texts or of arrays of token ids.
+
+    What is left at its default is left out, but for the length and the temperature.
+    """
     params: dict[str, Any] = {
         field: value
         for field, value in msgspec.structs.asdict(sampling).items()
@@ -28,7 +32,8 @@ def native_request(text: str | list[str], sampling: SamplingParams) -> dict[str,
     }
     if sampling.seed is not None:
         params["sampling_seed"] = sampling.seed
-    body: dict[str, Any] = {"text": text, "sampling_params": params}
+    ids = not isinstance(prompt, str) and any(not isinstance(one, str) for one in prompt)
+    body: dict[str, Any] = {"input_ids" if ids else "text": prompt, "sampling_params": params}
     if sampling.return_logprob or sampling.logprob_start >= 0:
         body |= {
             "return_logprob": True,

@@ -17,7 +17,7 @@ from .capabilities import Capabilities
 from .conversation import converse
 from .fault import Fault, Retries
 from .remote import Attempt, RemoteBackend
-from .scoring import ReadToken, score_read, verify_choices
+from .scoring import ReadToken, score_read
 from .sdk import fault_of, sdk, verify_concurrency
 
 __all__ = ["OpenAI"]
@@ -144,17 +144,11 @@ class OpenAI(RemoteBackend):
 
     # --- choices -----------------------------------------------------------------------------------------------------
 
-    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
+    async def _score(self, text: str, continuations: Sequence[str], *, unconditional: bool) -> Scores:  # noqa: ARG002
         """Score by echo and logprobs, which completion servers have and OpenAI's own models mostly refuse.
 
         The service tells its tokens' texts and not their ids: those of the scores are -1.
         """
-        if not self.is_chat_model:
-            verify_choices(continuations)
-            return await self._score(prompt.text, continuations)
-        return await super().score(prompt, continuations)
-
-    async def _score(self, text: str, continuations: Sequence[str]) -> Scores:
         texts = [*([text] if text else []), *(text + continuation for continuation in continuations)]
 
         async def ask() -> Any:

@@ -18,6 +18,7 @@ from ...actors.messages import Delta
 from ...actors.sampling import SamplingParams
 from .capabilities import Capabilities
 from .fault import Fault, Patience, Retries, cut
+from .scoring import verify_continuations
 
 __all__ = ["Attempt", "RemoteBackend"]
 
@@ -120,10 +121,17 @@ class RemoteBackend(Backend):
                 except Fault as fault:
                     await patience.bear(fault, begun=begun)
 
-    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:  # noqa: ARG002
-        raise InvalidRequest(
-            "choices", f"{self.who} gives no log-probabilities to choose by; use gen and read its text"
-        )
+    def verify_choices(self, continuations: Sequence[str], *, unconditional: bool = False) -> None:
+        verify_continuations(continuations)
+        self.capabilities.verify_choices(self.who, unconditional=unconditional)
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
+        self.verify_choices(continuations, unconditional=unconditional)
+        return await self._score(prompt.text, continuations, unconditional=unconditional)
+
+    async def _score(self, text: str, continuations: Sequence[str], *, unconditional: bool) -> Scores:  # noqa: ARG002
+        """Score choices that this service can score."""
+        raise AssertionError(f"{self.who} says that it scores choices, and has no way to")
 
     async def _call(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Run a request that is answered at once, under the same rules."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
+from functools import partial
 from ssl import SSLContext
 from typing import Any, cast
+
+import msgspec
 
 from ...actors.backend import Prompt, Scores
 from ...actors.chat_template import ChatTemplate
@@ -18,7 +21,7 @@ from .fault import Retries
 from .http import HttpBackend
 from .native import NativeReply, native_request
 from .remote import Attempt
-from .scoring import ReadToken, score_read, verify_choices
+from .scoring import ReadToken, score_read
 from .templates import template_named
 
 __all__ = ["RuntimeEndpoint"]
@@ -27,7 +30,7 @@ _LOG = logging.getLogger("callboard.backends")
 _RETRYABLE = frozenset({429, 502, 503, 504, 529})
 _MARGIN = 8  # tokens before the prompt's end from which choices are first looked at
 _BATCH = 64  # choices a request
-_ABLE = Capabilities(sampling=EVERYTHING, select=True, outside=True, prefill=True, least_tokens=0)
+_ABLE = Capabilities(sampling=EVERYTHING, select=True, unconditional=True, outside=True, prefill=True, least_tokens=0)
 
 
 class RuntimeEndpoint(HttpBackend):
@@ -116,25 +119,41 @@ class RuntimeEndpoint(HttpBackend):
         if prompt.text:
             await self._prompt_tokens(prompt.text)
 
-    async def score(self, prompt: Prompt, continuations: Sequence[str]) -> Scores:
-        """Score by three numbers of requests at most: one that fills the cache, and one a batch of continuations.
+    async def _score(self, text: str, continuations: Sequence[str], *, unconditional: bool) -> Scores:
+        """Score by few requests: one that fills the cache, and one a batch of continuations.
 
         Log-probabilities are asked for from a few tokens before the prompt's end; if the continuations already differ
-        there, once more from its beginning.
+        there, once more from its beginning.  unconditional: then the tokens that were scored are read by themselves.
         """
-        verify_choices(continuations)
-        length = await self._prompt_tokens(prompt.text) if prompt.text else 0
+        length = await self._prompt_tokens(text) if text else 0
+        texts = [*([text] if text else []), *(text + continuation for continuation in continuations)]
         for start in (max(length - _MARGIN, 0), 0):
-            texts = [*([prompt.text] if prompt.text else []), *(prompt.text + text for text in continuations)]
-            replies: list[dict[str, Any]] = []
-            for place in range(0, len(texts), _BATCH):
-                replies += await self._read(texts[place : place + _BATCH], start)
-            first, read = _aligned(replies)
-            alone, read = (read[0], read[1:]) if prompt.text else ([], read)
+            first, read = _aligned(await self._read(texts, start))
+            alone, read = (read[0], read[1:]) if text else ([], read)
             scores = score_read(continuations, alone, read, first=first)
             if scores is not None:
-                return scores
+                return await self._with_unconditional(scores) if unconditional else scores
         raise GenerationFailed(f"{self.who} gives no log-probabilities for the choices")
+
+    async def _with_unconditional(self, scores: Scores) -> Scores:
+        """Add the log-probabilities of the scored tokens without the prompt; the first of each has none, and is 0."""
+        longer = [index for index, score in enumerate(scores.scores) if len(score.tokens) > 1]
+        replies = await self._read([list(scores.scores[index].tokens) for index in longer], 0)
+        by_themselves = [(0.0,) * min(len(score.tokens), 1) for score in scores.scores]
+        for index, meta in zip(longer, replies, strict=True):
+            told = [triple[0] for triple in meta.get("input_token_logprobs") or []][
+                1 - len(scores.scores[index].tokens) :
+            ]
+            if len(told) != len(scores.scores[index].tokens) - 1 or None in told:
+                raise GenerationFailed(f"{self.who} gives no log-probabilities for the choices without their prompt")
+            by_themselves[index] = (0.0, *told)
+        return msgspec.structs.replace(
+            scores,
+            scores=tuple(
+                msgspec.structs.replace(score, unconditional=row)
+                for score, row in zip(scores.scores, by_themselves, strict=True)
+            ),
+        )
 
     async def _prompt_tokens(self, text: str) -> int:
         """Let the server read a text, so that it is cached; give its length in tokens."""
@@ -142,15 +161,18 @@ class RuntimeEndpoint(HttpBackend):
         reply = await self._call(lambda: self._json("POST", "/generate", body))
         return int(_meta(reply, self.who).get("prompt_tokens") or 0)
 
-    async def _read(self, texts: list[str], start: int) -> list[dict[str, Any]]:
-        """Give the meta_info of each text, with log-probabilities from position `start` on."""
-        body = native_request(
-            texts, SamplingParams(max_new_tokens=0, temperature=0.0, return_logprob=True, logprob_start=start)
-        )
-        replies = await self._call(lambda: self._json("POST", "/generate", body))
-        if not isinstance(replies, list) or len(cast("list[Any]", replies)) != len(texts):
-            raise GenerationFailed(f"{self.who} answered a batch of {len(texts)} with something else")
-        return [_meta(reply, self.who) for reply in cast("list[Any]", replies)]
+    async def _read(self, prompts: Sequence[str | list[int]], start: int) -> list[dict[str, Any]]:
+        """Give the meta_info of each text, or array of tokens, with log-probabilities from position `start` on."""
+        sampling = SamplingParams(max_new_tokens=0, temperature=0.0, return_logprob=True, logprob_start=start)
+        read: list[dict[str, Any]] = []
+        for place in range(0, len(prompts), _BATCH):
+            batch = list(prompts[place : place + _BATCH])
+            body = native_request(batch, sampling)
+            replies = await self._call(partial(self._json, "POST", "/generate", body))
+            if not isinstance(replies, list) or len(cast("list[Any]", replies)) != len(batch):
+                raise GenerationFailed(f"{self.who} answered a batch of {len(batch)} with something else")
+            read += [_meta(reply, self.who) for reply in cast("list[Any]", replies)]
+        return read
 
     # --- about the server --------------------------------------------------------------------------------------------
 

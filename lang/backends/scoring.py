@@ -10,7 +10,7 @@ from ...actors.backend import Scores
 from ...actors.errors import InvalidRequest
 from ...actors.messages import Score
 
-__all__ = ["ReadToken", "score_read", "verify_choices"]
+__all__ = ["ReadToken", "score_read", "verify_continuations"]
 
 
 class ReadToken(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class ReadToken(msgspec.Struct, frozen=True):
     logprob: float | None
 
 
-def verify_choices(continuations: Sequence[str]) -> None:
+def verify_continuations(continuations: Sequence[str]) -> None:
     """Raise InvalidRequest if there is nothing to choose from."""
     if not continuations or any(not text for text in continuations):
         raise InvalidRequest("choices", "at least one is needed, and none may be empty")
@@ -45,7 +45,7 @@ def score_read(
         common += 1
     common = min(common, shortest - 1)
     common = max(common, 1 - first, 0)
-    scored = [one[common:] for one in read]
+    scored = _agreed([one[common:] for one in read])
     untold = any(token.logprob is None for one in scored for token in one)
     if (first > 1 and common == 0) or (first > 0 and untold):
         return None
@@ -61,3 +61,17 @@ def score_read(
         settled=(),
         prompt_tokens=first + common,
     )
+
+
+def _agreed(rows: Sequence[Sequence[ReadToken]]) -> list[list[ReadToken]]:
+    """Give what begins alike the same log-probabilities: a service that reads texts apart may round them apart."""
+    agreed: list[list[ReadToken]] = []
+    trie: dict[tuple[int, Hashable], int] = {}  # a node and the identity behind it, to the node there
+    tokens: dict[int, ReadToken] = {}
+    for row in rows:
+        node, here = 0, list[ReadToken]()
+        for token in row:
+            node = trie.setdefault((node, token.identity), len(trie) + 1)
+            here.append(tokens.setdefault(node, token))
+        agreed.append(here)
+    return agreed

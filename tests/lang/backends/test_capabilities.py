@@ -15,7 +15,10 @@ HEAD = "| | " + " | ".join(dialect.name for dialect in DIALECTS) + " |\n|---|" +
 
 def table() -> str:
     able: list[Capabilities] = [dialect.make("http://127.0.0.1:1").capabilities for dialect in DIALECTS]
-    rows = {field: [getattr(one, field) for one in able] for field in ("select", "begun", "outside", "prefill")}
+    rows = {
+        field: [getattr(one, field) for one in able]
+        for field in ("select", "unconditional", "begun", "outside", "prefill")
+    }
     named = sorted(set().union(*(one.sampling for one in able if one.sampling != EVERYTHING)))
     rows |= {f"`{field}`": [field in one.sampling for one in able] for field in named}
     rows["all others"] = [one.sampling == EVERYTHING for one in able]

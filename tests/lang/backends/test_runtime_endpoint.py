@@ -102,11 +102,12 @@ CHOICES = [["yes", "no"], [" Paris", " Paris, of course", " Rome"], ["a", "ab", 
 async def test_scores_are_the_engine_s_own(tmp_path: Path, text: str, choices: list[str]):
     with anyio.fail_after(120):
         async with served(tmp_path) as (engine, url), RuntimeEndpoint(url) as remote:
-            here = await engine.score(Prompt(tail=text, text=text), choices)
-            there = await remote.score(Prompt(tail=text, text=text), choices)
+            here = await engine.score(Prompt(tail=text, text=text), choices, unconditional=True)
+            there = await remote.score(Prompt(tail=text, text=text), choices, unconditional=True)
             for one, other in zip(here.scores, there.scores, strict=True):
                 assert other.tokens == one.tokens
                 assert other.logprobs == pytest.approx(one.logprobs, abs=1e-5)
+                assert other.unconditional == pytest.approx(one.unconditional, abs=1e-5)
             assert there.prompt_tokens == here.prompt_tokens
 
 
