@@ -150,9 +150,7 @@ class ProgramState:
 
         timeout: seconds until TimeoutError, None for no end.
         """
-        if timeout is None:
-            return self._found(name, "aget_meta_info").meta_info()
-        return self._wait(lambda: self.aget_meta_info(name, timeout), f"await state.aget_meta_info({name!r}, ...)")
+        return self._found(name, "aget_meta_info", timeout).meta_info()
 
     def text(self) -> str:
         """Give everything said so far, once it is executed."""
@@ -192,8 +190,7 @@ class ProgramState:
 
     async def aget_meta_info(self, name: str, timeout: float | None = None) -> Any:
         """Await a variable, and tell how it came about; TimeoutError after `timeout` seconds, if one is given."""
-        with fail_after(timeout):
-            return (await self._settled(name)).meta_info()
+        return (await self._settled(name, timeout)).meta_info()
 
     async def atext(self) -> str:
         """Await everything said so far."""
@@ -277,16 +274,19 @@ class ProgramState:
     def _wait(self, make: Callable[[], Coroutine[Any, Any, R]], instead: str) -> R:
         return wait_in(self._stream.loop, make, instead)
 
-    def _found(self, name: str, instead: str) -> Variable:
+    def _found(self, name: str, instead: str, timeout: float | None = None) -> Variable:
         self._check_scope(name)
         variable = self._stream.find(name, whole=not self._inside)
-        return variable or self._wait(lambda: self._settled(name), f"await state.{instead}({name!r})")
+        return variable or self._wait(lambda: self._settled(name, timeout), f"await state.{instead}({name!r})")
 
-    async def _settled(self, name: str) -> Variable:
+    async def _settled(self, name: str, timeout: float | None = None) -> Variable:
         self._check_scope(name)
         stream, whole = self._stream, not self._inside
         variable = stream.find(name, whole=whole)
-        return variable or await await_in(stream.loop, lambda: stream.settled(name, whole=whole))
+        if variable is None:
+            with fail_after(timeout):
+                variable = await await_in(stream.loop, lambda: stream.settled(name, whole=whole))
+        return variable
 
     def _check_scope(self, name: str) -> None:
         if self._inside and any(name == opened for opened, _ in self._stream.scopes):
