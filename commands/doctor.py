@@ -29,6 +29,11 @@ def add(commands: Any) -> None:
         help="tell what this machine can run",
         description="Tell what this machine can run, and what it lacks.",
     )
+    parser.add_argument("--model", metavar="PATH", help="tell whether this model's files are whole and fit the device")
+    parser.add_argument(
+        "--device", metavar="NAME", help="for --model: cpu, cuda, cuda:1; by default a GPU if there is one"
+    )
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="for --model, as in serve")
     parser.add_argument("--quick", action="store_true", help="do not start the model that ships")
     parser.set_defaults(command=doctor)
 
@@ -38,7 +43,14 @@ def doctor(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    findings = examine(start=not arguments.quick)
+    findings = examine(start=not arguments.quick and arguments.model is None)
+    if arguments.model is not None and not any(finding.state == "bad" for finding in findings):
+        from .model_findings import examine_model
+
+        findings = [
+            *(finding for finding in findings if finding.what != "model"),
+            *examine_model(arguments.model, arguments.device, arguments.dtype),
+        ]
     table = Table(box=None, pad_edge=False, show_header=False)
     marks = {"good": "[green]ok[/green]", "missing": "[yellow]--[/yellow]", "bad": "[red]no[/red]"}
     for finding in findings:
@@ -74,14 +86,21 @@ def advice(findings: list[Finding]) -> list[str]:
     if bad:
         return [f"callboard cannot run yet: {finding.what}: {finding.told}" for finding in bad]
     lines = ["This machine runs the model that ships: try `callboard chat`."]
+    if "room" in by:
+        lines = ["This machine runs that model."]
     if by["GPU"].state != "good":
         lines.append(
             "There is no GPU that torch can use: models of up to about a billion parameters run on the CPU, slowly."
         )
         return lines
-    for package, what in (("triton", "kernels"), ("flashinfer-python", "attention")):
-        if by[package].state != "good":
-            lines.append(f"{package} is not installed, so {what} fall back to torch: pip install 'callboard[gpu]'")
+    if by["triton"].state != "good":
+        lines.append("triton is not installed, and nothing runs on the GPU without it: pip install 'callboard[gpu]'")
+    if by["flashinfer-python"].state != "good":
+        lines.append(
+            "flashinfer is not installed, so attention runs in callboard's own kernels: pip install 'callboard[gpu]'"
+        )
+    elif by["nvcc"].state != "good":
+        lines.append("nvcc is not found, and flashinfer may need it to compile kernels: install the CUDA toolkit")
     return lines
 
 
@@ -131,7 +150,10 @@ def _package(name: str) -> Finding:
 
 
 def _compiler() -> Finding:
-    path = shutil.which("nvcc")
+    homes = (os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda")
+    path = shutil.which("nvcc") or next(
+        filter(None, (shutil.which(f"{home}/bin/nvcc") for home in homes if home)), None
+    )
     return Finding("nvcc", "good" if path else "missing", path or "not found; only a GPU has use for it")
 
 

@@ -51,7 +51,8 @@ def check_room(weights_bytes: int, dtype: torch.dtype, device: torch.device, roo
         return
     needed = weights_bytes + HEADROOM_BYTES
     if needed <= room.total:
-        advice = "other processes hold the rest: end them (`nvidia-smi` lists them), or choose another device"
+        lists = "nvidia-smi" if device.type == "cuda" else "top"
+        advice = f"other processes hold the rest: end them (`{lists}` shows them), or choose another device"
     elif dtype == torch.float32 and weights_bytes // 2 + HEADROOM_BYTES <= room.free:
         advice = f"dtype 'bfloat16' needs {(weights_bytes // 2 + HEADROOM_BYTES) / GIB:.1f} GiB"
     else:
