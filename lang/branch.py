@@ -81,6 +81,11 @@ class Branch(Stream):
         if error is not None and not self.called_off and kin is not None:
             kin.note_failure(self, error)
 
+    async def left(self) -> None:
+        """Wait until nothing of it is left."""
+        while not self.gone:
+            await self.bell.wait()
+
     def give_up(self) -> None:
         """End now, for somebody who has no more use for it; the others go on, and a join leaves it out."""
         if self._kin is not None:

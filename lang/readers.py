@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 
 from ..actors.errors import InvalidRequest
-from .crossing import await_in, wait_in
+from .crossing import await_in, running_loop, wait_in
 from .stream_state import StreamState
 from .variable import Variable
 from .watch import Watch
@@ -133,74 +133,100 @@ class TextReader:
 
 
 class MergedReader:
-    """Read several texts at once: each chunk is a tuple that begins with the label of its text.
+    """Read several texts at once, of one stream or of a fork's: each chunk is a tuple that begins with its label.
 
-    kin: the branches read, if they are a fork's: those that do not ask for the variable have no chunks, as long as
-    one does; and what a failed one does is what the fork says.
+    kin: the branches, if it is a fork's: those that do not ask for the variable have no chunks, as long as one does.
+    What failed gives what it said; an error is raised behind the last chunk of all, if the fork does not collect it.
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, readers: list[tuple[tuple[Any, ...], TextReader]], kin: Kin | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        readers: list[tuple[tuple[Any, ...], TextReader]],
+        kin: Kin | None = None,
     ) -> None:
         self.loop = loop
-        self._readers = readers
         self._kin = kin
         self._ready: deque[tuple[Any, ...]] = deque()
-        self._reading: set[int] | None = None  # those that have not ended, once somebody reads
+        self._readers: dict[StreamState, list[tuple[tuple[Any, ...], TextReader]]] = {}  # those that have not ended
+        for label, reader in readers:
+            self._readers.setdefault(reader.stream, []).append((label, reader))
+        self._streams = list(self._readers)
+        self._begun = False
         self._watch = Watch()
-        self._again: list[int] = []  # those that gave a chunk, and may have more
+        self._again: list[int] = []  # streams that gave a chunk, and may have more
         self._failure: BaseException | None = None
-
-    def poll(self) -> Any:
-        """Give what was found already; looking is for the program's loop."""
-        try:
-            return self._ready.popleft()
-        except IndexError:
-            return None
 
     async def read(self) -> Any:
         """Wait for the next chunk of any."""
-        if self._reading is None:
-            self._reading = set(range(len(self._readers))) - self._without()
-            self._look(self._reading, sorted(self._reading))
-        while not self._ready:
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                self._reading.clear()
-                raise failure
-            if not self._reading:
-                return END
+        while (item := self._next()) is None:
+            self._look(await self._watch.rung())
+        return item
+
+    def poll(self) -> Any:
+        """Give what was found, or can be found here: in the program's loop, or once nothing changes any more."""
+        if self._ready:
+            return self._ready.popleft()
+        if running_loop() is self.loop or all(stream.over for stream in self._readers):
+            return self._next()
+        return None
+
+    def _next(self) -> Any:
+        if not self._begun:
+            self._begun = True
+            self._leave_out()
+            self._look(list(range(len(self._streams))))
+        if not self._ready and self._again:
             again, self._again = self._again, []
-            self._look(self._reading, again or await self._watch.rung())
-        return self._ready.popleft()
+            self._look(again)
+        if self._ready:
+            return self._ready.popleft()
+        if self._readers:
+            return None
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        return END
 
-    def _look(self, reading: set[int], indexes: list[int]) -> None:
-        """Take what each has now; the others wait meanwhile for their turn."""
+    def _look(self, indexes: list[int]) -> None:
+        """Take what each of these streams has now; the others have not changed."""
         for index in indexes:
-            label, reader = self._readers[index]
-            item: Any = None
-            try:
-                item = reader.poll()
-            except Exception as error:
-                item = END
-                failure = error if self._kin is None else self._kin.excuse(reader.stream, error)
-                self._failure = self._failure or failure
-            if item is None:
-                self._watch.add(index, reader.stream.text_bell)
-            elif item is END:
-                reading.discard(index)
-            else:
-                self._ready.append((*label, *item) if type(item) is tuple else (*label, item))
+            stream = self._streams[index]
+            readers = self._readers.get(stream, [])
+            found = len(self._ready)
+            going_on = [(label, reader) for label, reader in readers if self._take(label, reader)]
+            if not going_on:
+                self._readers.pop(stream, None)
+                continue
+            self._readers[stream] = going_on
+            if len(self._ready) > found:
                 self._again.append(index)
+            else:
+                self._watch.add(index, stream.text_bell)
 
-    def _without(self) -> set[int]:
-        """Give the readers of branches that never ask for the variable."""
-        without = {
-            index
-            for index, (_, reader) in enumerate(self._readers)
-            if reader.name is not None and reader.stream.named(reader.name) is None
+    def _take(self, label: tuple[Any, ...], reader: TextReader) -> bool:
+        """Take a chunk, if there is one, and tell whether more may come."""
+        try:
+            item = reader.poll()
+        except Exception as error:
+            failure = error if self._kin is None else self._kin.excuse(reader.stream, error)
+            self._failure = self._failure or failure
+            return False
+        if item is END:
+            return False
+        if item is not None:
+            self._ready.append((*label, *item) if type(item) is tuple else (*label, item))
+        return True
+
+    def _leave_out(self) -> None:
+        """Leave out the branches that do not ask for the variable."""
+        asking = {
+            stream: known
+            for stream, readers in self._readers.items()
+            if (known := [one for one in readers if one[1].name is None or stream.named(one[1].name) is not None])
         }
-        return without if self._kin is not None and len(without) < len(self._readers) else set()
+        if self._kin is not None and asking:
+            self._readers = asking
 
 
 def names_of(var_name: str | Iterable[str] | None, return_meta_data: bool) -> tuple[list[str | None], bool]:
