@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn import functional
 
-from ..kernels.activation import silu_and_multiply_
 from ..kernels.attention.interface import Attention, Plan
 from ..kernels.kv_pool import KVPool
-from ..kernels.native.decode import LayerWeights, NativeDecode, Shape, native_decode
-from ..kernels.norm import rms_norm
+from ..kernels.native.step import LayerWeights, NativeStep, Shape, native_step
 from ..kernels.rope import rotate_and_store_
 from .config import ModelConfig
-from .layers import Linear, linear
+from .layers import Linear, Norm, linear
 from .parameters import Parameter, Source
 from .rope import rotations
 
@@ -37,7 +35,7 @@ class Decoder:
         self.config = config
         self.embedding_VC = weights["embedding"]
         self.layers = [Layer(config, number, weights) for number in range(config.layers)]
-        self.norm_C = weights["norm"]
+        self.norm = Norm(weights["norm"], config.norm_epsilon)
         head_CV = _head(config, weights)
         self.head = linear(head_CV)
         self.rotations_LP = rotations(config.rope, config.head_dim, self.embedding_VC.device)
@@ -48,11 +46,11 @@ class Decoder:
     ) -> Tensor:
         x_TC = functional.embedding(tokens_T, self.embedding_VC)
         if self.native is not None and self.native.takes(pool, plan):
-            return self.native.decode_(x_TC, positions_T, pool, plan)
+            return self.native.forward_(x_TC, positions_T, pool, plan)
         for layer in self.layers:
             layer.attend_(x_TC, self.rotations_LP, positions_T, slots_T, pool, attention, plan)
             layer.transform_(x_TC)
-        return rms_norm(x_TC, self.norm_C, self.config.norm_epsilon)
+        return self.norm(x_TC)
 
     def logits(self, hidden_NC: Tensor) -> Tensor:
         if self.native is not None:
@@ -84,11 +82,11 @@ class Layer:
         self.number = number
         self.epsilon = config.norm_epsilon
         self.heads, self.kv_heads = config.heads, config.kv_heads
-        self.attention_norm_C = weights[f"{number}.attention_norm"]
+        self.attention_norm = Norm(weights[f"{number}.attention_norm"], config.norm_epsilon)
         self.q_norm_D, self.k_norm_D = weights.get(f"{number}.q_norm"), weights.get(f"{number}.k_norm")
         self.qkv = projection("qkv")
         self.output = projection("output")
-        self.mlp_norm_C = weights[f"{number}.mlp_norm"]
+        self.mlp_norm = Norm(weights[f"{number}.mlp_norm"], config.norm_epsilon)
         self.gate_up = projection("gate_up")
         self.down = projection("down")
 
@@ -104,7 +102,7 @@ class Layer:
     ) -> None:
         # A token's row of qkv:  [0, H) query heads    [H, H + K) key heads    [H + K, H + 2 * K) value heads
         H, K = self.heads, self.kv_heads
-        qkv_TXD = self.qkv(rms_norm(x_TC, self.attention_norm_C, self.epsilon)).unflatten(1, (H + 2 * K, -1))
+        qkv_TXD = self.qkv(x_TC, self.attention_norm).unflatten(1, (H + 2 * K, -1))
         rotate_and_store_(
             qkv_TXD,
             rotations_LP,
@@ -120,8 +118,7 @@ class Layer:
         self.output.add_to_(x_TC, attention.attend(qkv_TXD[:, :H], self.number, pool, plan).flatten(1))
 
     def transform_(self, x_TC: Tensor) -> None:
-        gate_up_T = self.gate_up(rms_norm(x_TC, self.mlp_norm_C, self.epsilon))
-        self.down.add_to_(x_TC, silu_and_multiply_(gate_up_T))
+        self.down.add_to_(x_TC, self.gate_up.gated(x_TC, self.mlp_norm))
 
     @staticmethod
     def parameters(config: ModelConfig, number: int) -> list[Parameter]:
@@ -158,8 +155,8 @@ class Layer:
 
 def _native(
     config: ModelConfig, weights: Mapping[str, Tensor], head_CV: Tensor, rotations_LP: Tensor
-) -> NativeDecode | None:
-    """Prepare decode steps in C, where they can be had."""
+) -> NativeStep | None:
+    """Prepare steps in C, where they can be had."""
     if config.qkv_bias or config.output_bias or config.mlp_bias or config.qk_norm or config.windows:
         return None
     layers = [
@@ -176,7 +173,7 @@ def _native(
     shape = Shape(
         config.hidden, config.heads, config.kv_heads, config.head_dim, config.intermediate, config.norm_epsilon
     )
-    return native_decode(shape, layers, weights["norm"], head_CV, rotations_LP)
+    return native_step(shape, layers, weights["norm"], head_CV, rotations_LP)
 
 
 def _head(config: ModelConfig, weights: Mapping[str, Tensor]) -> Tensor:

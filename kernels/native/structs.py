@@ -1,4 +1,4 @@
-"""The structs of decode.c."""
+"""The structs of step.c."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class CModel(ctypes.Structure):
 
 class CStep(ctypes.Structure):
     _fields_ = [
-        *_pointers("x", "entries", "rotations", "positions", "slots", "table", "lengths", "scratch"),
-        *_integers("table_stride", "rows", "longest", "threads", "pool_slots", "known_positions"),
+        *_pointers("x", "entries", "rotations", "positions", "slots", "table", "owners", "visible", "scratch"),
+        *_integers("table_stride", "rows", "tokens", "longest", "threads", "pool_slots", "known_positions"),
         ("scale", ctypes.c_float),
     ]
 

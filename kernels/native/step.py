@@ -1,6 +1,7 @@
-"""A decode step in C: all layers in one call, where torch's calls cost more than what they compute.
+"""A step in C: all layers in one call, where torch's calls cost more than what they compute.
 
-Shape suffixes:  R rows, one new token each    C hidden size    V vocabulary    P = head_dim / 2 rotary pairs
+Shape suffixes:  T new tokens of the step    R rows    L cached positions of a row    C hidden size    V vocabulary
+                 N tokens whose logits are wanted    P = head_dim / 2 rotary pairs
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,8 +21,9 @@ from ..kv_pool import KVPool
 from .build import load_library
 from .structs import CLayer, CMatrix, CModel, CStep, Panels
 
-__all__ = ["LayerWeights", "NativeDecode", "Shape", "native_decode"]
+__all__ = ["LayerWeights", "NativeStep", "Shape", "native_step"]
 
+_Int32s = npt.NDArray[np.int32]
 # The panels are a second copy of the weights, beside the one that torch multiplies by.  Beyond this many bytes it
 # would be felt, and reading it takes so long that the calls no longer matter.
 _MOST_BYTES = 1 << 30
@@ -49,21 +53,21 @@ class LayerWeights:
     down: Tensor
 
 
-def native_decode(
+def native_step(
     shape: Shape, layers: Sequence[LayerWeights], norm_C: Tensor, head_CV: Tensor, rotations_LP: Tensor
-) -> NativeDecode | None:
-    """Prepare a model's decode steps in C; None if it is not float32 on a CPU that can, or too large."""
+) -> NativeStep | None:
+    """Prepare a model's steps in C; None if it is not float32 on a CPU that can, or too large."""
     if norm_C.device.type != "cpu" or norm_C.dtype != torch.float32 or shape.head_dim % 8:
         return None
     matrices = [head_CV, *(matrix for one in layers for matrix in (one.qkv, one.output, one.gate_up, one.down))]
     if sum(matrix.numel() for matrix in matrices) * 2 > _MOST_BYTES:
         return None
-    library = load_library("decode")
-    return None if library is None else NativeDecode(library, shape, layers, norm_C, head_CV, rotations_LP)
+    library = load_library("step")
+    return None if library is None else NativeStep(library, shape, layers, norm_C, head_CV, rotations_LP)
 
 
-class NativeDecode:
-    """Run steps in which every row decodes.  One serves one thread at a time: its scratch memory is kept."""
+class NativeStep:
+    """Run steps.  One serves one thread at a time: its scratch memory is kept."""
 
     def __init__(
         self,
@@ -102,60 +106,62 @@ class NativeDecode:
 
     def _bind(self, library: ctypes.CDLL) -> None:
         size, pointer = ctypes.c_int64, ctypes.c_void_p
-        self._scratch_floats = library.callboard_scratch_floats
-        self._scratch_floats.argtypes = [ctypes.POINTER(CModel), size, size, size]
-        self._scratch_floats.restype = size
-        self._decode = library.callboard_decode
-        self._decode.argtypes = [ctypes.POINTER(CModel), ctypes.POINTER(CStep)]
-        self._decode.restype = ctypes.c_int
+        self._step_floats = library.callboard_step_floats
+        self._step_floats.argtypes = [ctypes.POINTER(CModel), size, size, size]
+        self._step_floats.restype = size
+        self._product_floats = library.callboard_product_floats
+        self._product_floats.argtypes = [size]
+        self._product_floats.restype = size
+        self._step = library.callboard_step
+        self._step.argtypes = [ctypes.POINTER(CModel), ctypes.POINTER(CStep)]
+        self._step.restype = ctypes.c_int
         self._multiply = library.callboard_multiply
         self._multiply.argtypes = [ctypes.POINTER(CMatrix), pointer, size, pointer, pointer, size]
         self._multiply.restype = None
 
     def takes(self, pool: KVPool, plan: Plan) -> bool:
-        """Tell whether a step can be run here: one new token a row, keys and values in float32."""
-        if not isinstance(plan, ReferencePlan) or pool.entries[0].dtype != torch.float32:
-            return False
-        return len(plan.batch.slots_T) == len(plan.batch.lengths)
+        """Tell whether a step can be run here: planned by the reference attention, keys and values in float32."""
+        return isinstance(plan, ReferencePlan) and pool.entries[0].dtype == torch.float32 and plan.batch.rows_R is None
 
-    def decode_(self, x_RC: Tensor, positions_R: Tensor, pool: KVPool, plan: ReferencePlan) -> Tensor:
+    def forward_(self, x_TC: Tensor, positions_T: Tensor, pool: KVPool, plan: ReferencePlan) -> Tensor:
         """Run embedded tokens through all layers and the norm, in place, storing their keys and values."""
         batch, threads = plan.batch, torch.get_num_threads()
-        rows, longest = len(batch.lengths), max(batch.lengths)
+        rows, tokens, longest = len(batch.lengths), len(x_TC), max(batch.lengths)
         table_RL = batch.table_RL
         if table_RL.dtype != torch.int32 or table_RL.stride(1) != 1:
             table_RL = table_RL.to(torch.int32).contiguous()
-        positions_R, slots_R = positions_R.contiguous(), batch.slots_T.contiguous()
+        positions_T, slots_T = positions_T.contiguous(), batch.slots_T.contiguous()
         entries = (ctypes.c_void_p * len(pool.entries))(*(one.data_ptr() for one in pool.entries))
-        lengths = (ctypes.c_int32 * rows)(*batch.lengths)
-        floats = self._scratch_floats(self._model, rows, longest, threads)
+        owners_T, visible_T = _sight(batch.query_lengths, batch.lengths)
         step = CStep(
-            x_RC.data_ptr(),
+            x_TC.data_ptr(),
             ctypes.addressof(entries),
             self._rotations_LP.data_ptr(),
-            positions_R.data_ptr(),
-            slots_R.data_ptr(),
+            positions_T.data_ptr(),
+            slots_T.data_ptr(),
             table_RL.data_ptr(),
-            ctypes.addressof(lengths),
-            self._room(floats),
+            owners_T.ctypes.data,
+            visible_T.ctypes.data,
+            self._room(self._step_floats(self._model, tokens, longest, threads)),
             table_RL.stride(0),
             rows,
+            tokens,
             longest,
             threads,
             len(pool.entries[0]),
             len(self._rotations_LP),
             plan.scale,
         )
-        if not self._decode(self._model, step):
-            raise IndexError("a decode step names a slot or a position that does not exist")
-        return x_RC
+        if not self._step(self._model, step):
+            raise IndexError("a step names a slot or a position that does not exist")
+        return x_TC
 
     def logits(self, hidden_NC: Tensor) -> Tensor:
         """Score the vocabulary: float32 [N, C] -> [N, V]."""
         hidden_NC, threads = hidden_NC.contiguous(), torch.get_num_threads()
         rows, head = len(hidden_NC), self._head.c
         out_NV = torch.empty(rows, head.outputs)
-        scratch = self._room(threads * rows * 16)
+        scratch = self._room(self._product_floats(threads))
         self._multiply(head, hidden_NC.data_ptr(), rows, out_NV.data_ptr(), scratch, threads)
         return out_NV
 
@@ -164,6 +170,18 @@ class NativeDecode:
         if self._scratch.numel() < floats:
             self._scratch = torch.empty(floats + floats // 4)
         return self._scratch.data_ptr()
+
+
+def _sight(query_lengths: list[int], lengths: list[int]) -> tuple[_Int32s, _Int32s]:
+    """Tell each token's row, and how many keys it sees: int32 [T] each."""
+    lengths_R, rows_R = np.array(lengths, np.int32), np.arange(len(lengths), dtype=np.int32)
+    if max(query_lengths) == 1:
+        return rows_R, lengths_R
+    queries_R = np.array(query_lengths, np.int32)
+    # A row's last token sees all its keys, the one before it one less.
+    behind_R = lengths_R - queries_R.cumsum(dtype=np.int32)
+    tokens_T = np.arange(1, queries_R.sum() + 1, dtype=np.int32)
+    return rows_R.repeat(queries_R), tokens_T + behind_R.repeat(queries_R)
 
 
 def _panels(layer: LayerWeights, intermediate: int) -> Mapping[str, Panels]:
