@@ -1,42 +1,69 @@
-"""Layers that families share."""
+"""Layers that families share.
+
+Shape suffixes:  T tokens    I inputs    O outputs    F outputs of a gated product, O / 2
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..kernels.activation import silu_and_multiply_
 from ..kernels.half_linear import HalfMatrix, fits_half
+from ..kernels.norm import rms_norm
+from ..kernels.skinny import skinny_linear, takes
 
-__all__ = ["HalfLinear", "Linear", "PlainLinear", "linear"]
+__all__ = ["DeviceLinear", "HalfLinear", "Linear", "Norm", "PlainLinear", "linear"]
 
 
-class Linear(Protocol):
-    """Multiply by a weight and add a bias if there is one.
+class Norm(NamedTuple):
+    """Divide by the root mean square and scale."""
 
-    Shape suffixes:  T tokens    I inputs    O outputs
-    """
+    weight_I: Tensor
+    epsilon: float
 
-    def __call__(self, x_TI: Tensor) -> Tensor: ...
+    def __call__(self, x_TI: Tensor) -> Tensor:
+        return rms_norm(x_TI, self.weight_I, self.epsilon)
+
+
+class Linear(ABC):
+    """Multiply by a weight and add a bias if there is one, with what stands before and behind it in a layer."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def multiply(self, x_TI: Tensor) -> Tensor:
+        """Multiply and add the bias, nothing else."""
+
+    def __call__(self, x_TI: Tensor, norm: Norm | None = None) -> Tensor:
+        return self.multiply(x_TI if norm is None else norm(x_TI))
+
+    def gated(self, x_TI: Tensor, norm: Norm) -> Tensor:
+        """Return silu(gate) * up, [T, F]: the first half of the outputs are gates."""
+        return silu_and_multiply_(self(x_TI, norm))
 
     def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
         """Add the result to a residual stream in place."""
-        ...
+        residual_TO.add_(self.multiply(x_TI))
 
     def scores(self, x_TI: Tensor) -> Tensor:
         """Multiply, giving float32."""
-        ...
+        return self.multiply(x_TI).float()
 
 
 def linear(weight_IO: Tensor, bias_O: Tensor | None = None) -> Linear:
-    """Choose how to multiply by a weight: packed as float16 where that is faster and loses nothing."""
+    """Choose how to multiply by a weight: packed as float16 on a CPU, where that is faster and loses nothing."""
+    if weight_IO.is_cuda:
+        return DeviceLinear(weight_IO, bias_O)
     if fits_half(weight_IO):
         return HalfLinear(weight_IO, bias_O)
     return PlainLinear(weight_IO, bias_O)
 
 
-class PlainLinear:
+class PlainLinear(Linear):
     """Multiply by a weight, [in, out]."""
 
     __slots__ = ("bias_O", "weight_IO")
@@ -45,7 +72,7 @@ class PlainLinear:
         self.weight_IO = weight_IO
         self.bias_O = bias_O
 
-    def __call__(self, x_TI: Tensor) -> Tensor:
+    def multiply(self, x_TI: Tensor) -> Tensor:
         if self.bias_O is None:
             return torch.mm(x_TI, self.weight_IO)
         return torch.addmm(self.bias_O, x_TI, self.weight_IO)
@@ -55,14 +82,42 @@ class PlainLinear:
         if self.bias_O is not None:
             residual_TO.add_(self.bias_O)
 
+
+class DeviceLinear(PlainLinear):
+    """Multiply on a GPU: few tokens in one kernel of ours with all that is around them, more in the library's."""
+
+    __slots__ = ()
+
+    def __call__(self, x_TI: Tensor, norm: Norm | None = None) -> Tensor:
+        if not takes(x_TI, self.weight_IO):
+            return super().__call__(x_TI, norm)
+        if norm is None:
+            return skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O)
+        return skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O, norm_I=norm.weight_I, epsilon=norm.epsilon)
+
+    def gated(self, x_TI: Tensor, norm: Norm) -> Tensor:
+        if not takes(x_TI, self.weight_IO):
+            return super().gated(x_TI, norm)
+        return skinny_linear(
+            x_TI, self.weight_IO, bias_O=self.bias_O, norm_I=norm.weight_I, epsilon=norm.epsilon, gated=True
+        )
+
+    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
+        if takes(x_TI, self.weight_IO):
+            skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O, residual_TO=residual_TO)
+        else:
+            super().add_to_(residual_TO, x_TI)
+
     def scores(self, x_TI: Tensor) -> Tensor:
-        if x_TI.is_cuda and x_TI.dtype != torch.float32 and self.bias_O is None:
+        if takes(x_TI, self.weight_IO):
+            return skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O, dtype=torch.float32)
+        if x_TI.dtype != torch.float32 and self.bias_O is None:
             # Sums are kept in float32 anyway: rounding them to convert them back would cost two more passes.
             return torch.mm(x_TI, self.weight_IO, out_dtype=torch.float32)
-        return self(x_TI).float()
+        return super().scores(x_TI)
 
 
-class HalfLinear:
+class HalfLinear(Linear):
     """Multiply by a weight that is packed as float16 (see kernels/half_linear.py)."""
 
     __slots__ = ("matrix",)
@@ -70,11 +125,5 @@ class HalfLinear:
     def __init__(self, weight_IO: Tensor, bias_O: Tensor | None = None) -> None:
         self.matrix = HalfMatrix(weight_IO, bias_O)
 
-    def __call__(self, x_TI: Tensor) -> Tensor:
-        return self.matrix.multiply(x_TI)
-
-    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
-        residual_TO.add_(self.matrix.multiply(x_TI))
-
-    def scores(self, x_TI: Tensor) -> Tensor:
+    def multiply(self, x_TI: Tensor) -> Tensor:
         return self.matrix.multiply(x_TI)
