@@ -10,28 +10,32 @@ import msgspec
 
 from .errors import InvalidRequest
 
-__all__ = ["EngineLimits", "EngineOptions", "model_folder"]
+__all__ = ["EngineLimits", "EngineOptions", "find_device", "model_folder"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Every argument of Engine.
 
-    model: "embedded", or a folder in the Hugging Face layout.  device: "cpu", "cuda", "cuda:1"; no GPU is taken
-    unasked.  dtype: "float32", "bfloat16", "float16"; None is float32 on a CPU and the model's own elsewhere.
-    context_length: tokens, at most the model's.  max_rows: requests computed at once.  kv_slots: tokens the KV pool
-    holds; None sizes it from memory.  chunk_tokens: prompt tokens computed a step.  max_queued: requests admitted at
-    once.
-    in_flight: steps sent ahead of their results.  threads: of torch on the CPU, None leaves them as they are (they
-    belong to the whole process).  seed: makes requests that bring no seed repeatable.
+    model: "embedded", or a folder in the Hugging Face layout.  device: "cpu", "cuda", "cuda:1"; "auto" is a GPU if
+    torch sees one, and for the embedded model, which is quicker there, the CPU.  dtype: "float32", "bfloat16",
+    "float16"; None is float32 on a CPU and the model's own elsewhere.  context_length: tokens, at most the model's.
+    max_rows: requests computed at once; None is 64 on a CPU and 256 on a GPU.  kv_slots: tokens the KV pool holds; None
+    sizes it from memory.  mem_fraction: of a GPU's memory, what weights, KV pool and all else may take together.
+    chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192 on a GPU.  attention: "reference",
+    "triton" or "flash", the last two on a GPU only; "auto" takes what is fastest.  max_queued: requests admitted at
+    once.  in_flight: steps sent ahead of their results.  threads: of torch on the CPU, None leaves them as they are
+    (they belong to the whole process).  seed: makes requests that bring no seed repeatable.
     """
 
     model: str = "embedded"
-    device: str = "cpu"
+    device: str = "auto"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
     context_length: int | None = None
-    max_rows: int = 64
+    max_rows: int | None = None
     kv_slots: int | None = None
-    chunk_tokens: int = 512
+    mem_fraction: float = 0.9
+    chunk_tokens: int | None = None
+    attention: Literal["auto", "reference", "triton", "flash"] = "auto"
     max_queued: int = 4096
     policy: Literal["longest-prefix", "first-come"] = "longest-prefix"
     in_flight: int = 2
@@ -52,11 +56,22 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             if value is not None and not low <= value <= high:
                 raise InvalidRequest(field, f"{value} is outside {low} to {high}")
 
+    def on(self, device: str) -> EngineOptions:
+        """Fill in what depends on the device, which is "cpu" or a GPU's name."""
+        rows, tokens = (64, 512) if device == "cpu" else (256, 8192)
+        return msgspec.structs.replace(
+            self,
+            device=device,
+            max_rows=self.max_rows or rows,
+            chunk_tokens=self.chunk_tokens or tokens,
+        )
+
 
 _RANGES = (
     ("context_length", 2, 1 << 24),
     ("max_rows", 1, 4096),
     ("kv_slots", 2, 1 << 31),
+    ("mem_fraction", 0.01, 1.0),
     ("chunk_tokens", 1, 1 << 20),
     ("max_queued", 1, 1 << 20),
     ("in_flight", 1, 4),
@@ -74,6 +89,17 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: int
     device: str
     dtype: str
+
+
+def find_device(options: EngineOptions) -> str:
+    """Choose where a model runs; imports torch, which takes a second."""
+    if options.device != "auto":
+        return options.device
+    if options.model == "embedded":
+        return "cpu"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def model_folder(model: str) -> Path:

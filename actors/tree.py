@@ -13,7 +13,7 @@ import numpy as np
 from .core import Supervisor
 from .detokenizer import Detokenizer
 from .dispatcher import Dispatcher, DispatcherOptions
-from .engine_options import EngineLimits, EngineOptions
+from .engine_options import EngineLimits, EngineOptions, find_device
 from .grammar import Grammar, GrammarCache
 from .messages import StepDone
 from .scheduler import Scheduler, SchedulerOptions
@@ -62,7 +62,9 @@ class Tree:
         return await self._stack.__aexit__(kind, error, trace)
 
     async def _start(self) -> None:
-        options, wires = self._options, self._wires
+        device = await anyio.to_thread.run_sync(find_device, self._options)
+        options = self._options = self._options.on(device)
+        wires = self._wires
         vocabulary = await anyio.to_thread.run_sync(load_vocabulary, self._folder)
         grammars = GrammarCache(self._folder)
         core = await self.root.supervise("core", strategy="one_for_all", restarts=3, within=10.0)
@@ -76,7 +78,7 @@ class Tree:
             context_length=min(loaded.context_length, loaded.kv_slots),
             vocabulary=loaded.vocabulary,
             kv_slots=loaded.kv_slots,
-            max_rows=options.max_rows,
+            max_rows=loaded.max_rows,
             device=loaded.device,
             dtype=loaded.dtype,
         )
@@ -117,6 +119,8 @@ class Tree:
 
     def _worker_options(self) -> WorkerOptions:
         options = self._options
+        assert options.max_rows is not None, "filled in for the device"
+        assert options.chunk_tokens is not None, "filled in for the device"
         return WorkerOptions(
             folder=str(self._folder),
             device=options.device,
@@ -124,12 +128,17 @@ class Tree:
             max_rows=options.max_rows,
             context_length=options.context_length,
             kv_slots=options.kv_slots,
+            mem_fraction=options.mem_fraction,
+            chunk_tokens=options.chunk_tokens,
+            attention=options.attention,
             load_format=options.load_format,
             threads=options.threads,
         )
 
     def _scheduler_options(self) -> SchedulerOptions:
         options = self._options
+        assert options.max_rows is not None, "filled in for the device"
+        assert options.chunk_tokens is not None, "filled in for the device"
         return SchedulerOptions(
             slots=self.limits.kv_slots,
             rows=options.max_rows,

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 __all__ = ["add_engine_arguments", "make_engine", "summary"]
 
 _OPTIONS = (
-    "device", "dtype", "context_length", "max_rows", "kv_slots", "chunk_tokens", "max_queued", "policy", "load_format",
-    "served_name", "threads", "seed",
+    "device", "dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens", "attention",
+    "max_queued", "policy", "load_format", "served_name", "threads", "seed",
 )  # fmt: skip
 
 
@@ -27,12 +27,14 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a folder in the Hugging Face layout; the default, embedded, is the small model that ships",
     )
-    add("--device", metavar="NAME", help="cpu (default), cuda, cuda:1")
+    add("--device", metavar="NAME", help="auto (default), cpu, cuda, cuda:1")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="by default float32 on a CPU, else the model's own")
     add("--context-length", type=int, metavar="TOKENS", help="of a prompt and its output; at most the model's own")
-    add("--max-rows", type=int, metavar="N", help="requests computed at once (default 64)")
+    add("--max-rows", type=int, metavar="N", help="requests computed at once (default 64, on a GPU 256)")
     add("--kv-slots", type=int, metavar="TOKENS", help="tokens the KV pool holds; by default sized from memory")
-    add("--chunk-tokens", type=int, metavar="TOKENS", help="prompt tokens computed a step (default 512)")
+    add("--chunk-tokens", type=int, metavar="TOKENS", help="prompt tokens computed a step (default 512, on a GPU 8192)")
+    add("--mem-fraction", type=float, metavar="SHARE", help="of a GPU's memory that may be taken (default 0.9)")
+    add("--attention", choices=("auto", "reference", "triton", "flash"), help="whose kernels attend (default auto)")
     add("--max-queued", type=int, metavar="N", help="requests admitted at once; one more is refused (default 4096)")
     add(
         "--policy",

@@ -21,7 +21,7 @@ from ...kernels.attention.interface import Attention
 from ...kernels.kv_pool import KVPool
 from ...models.model import Model
 from ..grammar import GrammarCache
-from ..messages import Step, StepDone
+from ..messages import Begin, Extend, Step, StepDone
 from .batch import Sampled
 from .choose import Chooser
 from .graphs import DecodeGraphs, Draw
@@ -77,6 +77,10 @@ class DeviceRunner(Runner):
 
     def statistics(self) -> dict[str, Any]:
         return {"graphs": len(self.graphs.captured), "graph_bytes": self.graphs.size_bytes}
+
+    def _begin(self, extend: Extend, begin: Begin) -> None:
+        super()._begin(extend, begin)
+        self._draw.begin(extend.row, begin.sampling, begin.seed)
 
     def forward(self, step: Step) -> DevicePass:
         running = DevicePass(step.number, perf_counter(), span=Span(self.rows.device))

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...kernels.attention.interface import Attention, AttentionBatch
 from ...kernels.kv_pool import KVPool
 from ...models.model import Model
+from ..sampling import SamplingParams
 from .layout import Decodes, padded, views
 from .rows import Rows
 from .staging import Staging
@@ -24,6 +25,10 @@ __all__ = ["DecodeGraphs", "Decoded", "Draw", "sizes"]
 
 class Draw(Protocol):
     """Sample rows on the device, and write their tokens to the rows' last tokens."""
+
+    def begin(self, row: int, sampling: SamplingParams, seed: int) -> None:
+        """Keep on the device how a row is to be sampled."""
+        ...
 
     def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool) -> tuple[Tensor, Tensor]:
         """Give tokens, int32 or int64 [N], and each row's greatest logit, float32 [N].
@@ -69,7 +74,8 @@ class DecodeGraphs:
     """Run decode steps, capturing a graph the first time a size is met.
 
     The first step of a size runs launch by launch (which also compiles its kernels) and is captured behind it; all
-    later ones are replays.  `capture` off runs every step that way, and needs no GPU.
+    later ones are replays.  `capture` off runs every step that way, and needs no GPU; the attention may then read
+    lengths on the host.
     """
 
     def __init__(
@@ -115,7 +121,7 @@ class DecodeGraphs:
             return found.outputs
         inputs = torch.empty(4 * size, dtype=torch.int32, device=self._rows.device)
         self._staging.send(arrays, into=inputs)
-        outputs = self._pass(inputs, size)
+        outputs = self._pass(inputs, size, arrays[3].tolist())
         if self._capture:
             self._captured[size] = self._record(inputs, size)
         return outputs
@@ -124,25 +130,25 @@ class DecodeGraphs:
         free = torch.cuda.mem_get_info(self._rows.device)[0]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-            outputs = self._pass(inputs, size)
+            outputs = self._pass(inputs, size, [self._rows.context_length] * size)
         self._memory = self._memory or graph.pool()
         self._size_bytes += max(0, free - torch.cuda.mem_get_info(self._rows.device)[0])
         return _Captured(graph, inputs, outputs)
 
-    def _pass(self, inputs: Tensor, size: int) -> Decoded:
-        rows, slots, positions, lengths = views(inputs, size)
+    def _pass(self, inputs: Tensor, size: int, lengths: list[int]) -> Decoded:
+        rows, slots, positions, lengths_R = views(inputs, size)
         rows_B, positions_B, slots_B = rows.long(), positions.long(), slots.long()
         tables = self._rows.tables
         tables.index_put_((rows_B, positions_B), slots)
         attention = AttentionBatch(
             query_starts_R1=self._rows.counting[: size + 1],
             query_lengths=[1] * size,
-            lengths=[self._rows.context_length] * size,
+            lengths=lengths,
             table_RL=tables,
             slots_T=slots_B,
             positions_T=positions_B,
             rows_R=rows,
-            lengths_R=lengths,
+            lengths_R=lengths_R,
             starts_R1=None,
             extends=0,
         )

@@ -16,8 +16,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: the model, in Hugging Face's layout.  dtype: "float32", "bfloat16" or "float16"; None is float32 on a CPU
     and the model's own on a GPU.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is
-    what fits kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU 0.85 of
-    what is free once the model is loaded.  threads: torch's, process-wide; None leaves them alone.
+    what fits kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU what
+    weights and a step of chunk_tokens leave of mem_fraction of its memory.  attention: "auto", "reference", "triton" or
+    "flash".  threads: torch's, process-wide; None leaves them alone.
     """
 
     folder: str
@@ -27,18 +28,25 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     context_length: int | None = None
     kv_slots: int | None = None
     kv_bytes: int | None = None
+    mem_fraction: float = 0.9
+    chunk_tokens: int = 512
+    attention: str = "auto"
     load_format: str = "auto"
     seed: int = 0
     threads: int | None = None
 
     def verify(self) -> None:
         """Raise ValueError naming the first field that is out of range."""
-        for field in ("max_rows", "context_length", "kv_slots", "kv_bytes", "threads"):
+        for field in ("max_rows", "context_length", "kv_slots", "kv_bytes", "chunk_tokens", "threads"):
             value: Any = getattr(self, field)
             if value is not None and value < 1:
                 raise ValueError(f"{field} is {value}; it must be at least 1")
         if self.dtype not in (None, "float32", "bfloat16", "float16"):
             raise ValueError(f"dtype is {self.dtype!r}; it must be 'float32', 'bfloat16', 'float16' or None")
+        if not 0.0 < self.mem_fraction <= 1.0:
+            raise ValueError(f"mem_fraction is {self.mem_fraction}; it must be above 0 and at most 1")
+        if self.attention not in ("auto", "reference", "triton", "flash"):
+            raise ValueError(f"attention is {self.attention!r}; it must be 'auto', 'reference', 'triton' or 'flash'")
         if self.load_format not in ("auto", "dummy"):
             raise ValueError(f"load_format is {self.load_format!r}; it must be 'auto' or 'dummy'")
 

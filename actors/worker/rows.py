@@ -21,7 +21,19 @@ from .penalties import Penalties
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-__all__ = ["BIAS", "GRAMMAR", "LOGPROB", "MINIMUM", "MIN_P", "PENALTY", "RANDOM", "SORTED", "Extras", "Rows"]
+__all__ = [
+    "BIAS",
+    "GRAMMAR",
+    "GREEDY_BELOW",
+    "LOGPROB",
+    "MINIMUM",
+    "MIN_P",
+    "PENALTY",
+    "RANDOM",
+    "SORTED",
+    "Extras",
+    "Rows",
+]
 
 # What a row's sampling needs; bits of Rows.features.
 RANDOM = 1  # has a temperature
@@ -34,7 +46,7 @@ GRAMMAR = 64
 LOGPROB = 128
 
 # As SGLang: below this, dividing by the temperature would only lose the order of the logits.
-_GREEDY_BELOW = 1e-6
+GREEDY_BELOW = 1e-6
 
 
 @dataclass(slots=True)
@@ -130,7 +142,7 @@ class Rows:
         features = LOGPROB if sampling.return_logprob or sampling.top_logprobs_num else 0
         if sampling.frequency_penalty or sampling.presence_penalty or sampling.repetition_penalty != 1.0:
             features |= PENALTY
-        if sampling.temperature < _GREEDY_BELOW or sampling.top_k == 1:
+        if sampling.temperature < GREEDY_BELOW or sampling.top_k == 1:
             return features
         self.temperature[row] = sampling.temperature
         self.top_p[row] = sampling.top_p

@@ -166,7 +166,7 @@ class Runner:
         for hidden_BC, targets_B in zip(
             hidden_MC.split(self._scored_at_once), targets_M.split(self._scored_at_once), strict=True
         ):
-            logprobs_BV, chosen_B = log_probabilities(self._model.logits(hidden_BC), targets_B)
+            logprobs_BV, chosen_B = log_probabilities(self._model.logits(hidden_BC).float(), targets_B)
             parts.append((chosen_B, *top(logprobs_BV, width)) if width else (chosen_B,))
         columns = [torch.cat(column) for column in zip(*parts, strict=True)]
         nothing = hidden_MC.new_empty(0, dtype=torch.float32)
@@ -185,7 +185,7 @@ class Runner:
         if rows:
             index_M = torch.tensor(last, device=hidden_TC.device)
             running.next_rows = tuple(rows)
-            running.next_MV = self._model.logits(hidden_TC[index_M]).log_softmax(dim=-1)
+            running.next_MV = self._model.logits(hidden_TC[index_M]).float().log_softmax(dim=-1)
 
     # --- sampling ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,44 @@
+"""Which kernels attend."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+
+from ...kernels.attention.interface import Attention
+from ...kernels.attention.reference import ReferenceAttention
+from ...models.config import ModelConfig
+from .options import WorkerOptions
+
+__all__ = ["choose_attention"]
+
+
+def choose_attention(
+    options: WorkerOptions, config: ModelConfig, device: torch.device, dtype: torch.dtype
+) -> Attention:
+    """Make the attention that the options force, or the fastest there is on the device.
+
+    Raises ValueError if it is forced and cannot be had.
+    """
+    wanted = options.attention
+    if wanted == "auto":
+        wanted = "flash" if device.type == "cuda" and find_spec("triton") is not None else "reference"
+    scale = config.head_dim**-0.5
+    if wanted == "reference":
+        return ReferenceAttention(config.heads, config.kv_heads, config.head_dim, scale, windows=config.windows)
+    if device.type != "cuda":
+        raise ValueError(f"attention is {options.attention!r}, which needs a GPU; the device is {device}")
+    if find_spec("triton") is None:
+        raise ValueError(f"attention is {options.attention!r}; triton is not installed: pip install 'callboard[gpu]'")
+    from ...kernels.attention.triton_attention import TritonAttention
+
+    return TritonAttention(
+        config.heads,
+        config.kv_heads,
+        config.head_dim,
+        scale,
+        max_rows=options.max_rows,
+        device=device,
+        dtype=dtype,
+    )
