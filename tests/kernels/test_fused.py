@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from callboard.kernels import activation, norm, rope
+from callboard.kernels import activation, embedding, norm, rope
 from callboard.kernels.kv_pool import KVPool
 
 from .triton_device import DEVICE  # before what imports triton
 
 # isort: split
 from callboard.kernels.fused import activation as fused_activation
+from callboard.kernels.fused import embedding as fused_embedding
 from callboard.kernels.fused import norm as fused_norm
 from callboard.kernels.fused import rope as fused_rope
 
@@ -74,6 +75,20 @@ def test_silu_and_multiply_over_several_blocks(dtype: torch.dtype, tolerance: fl
     result = fused_activation.silu_and_multiply(gate_up_TF, block=32)
     assert result.is_contiguous()
     same(result, gate * torch.sigmoid(gate) * up, tolerance)
+
+
+@PLACES
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_embeddings_are_found_by_the_tokens_of_rows(dtype: torch.dtype, fused: bool) -> None:
+    torch.manual_seed(6)
+    device = place(fused)
+    embedding_VC = torch.randn(30, 40, device=device).to(dtype)
+    tokens_M, rows_T = torch.randint(30, (8,), device=device), torch.tensor([7, 0, 7, 3], device=device)
+    wanted_TC = torch.stack([embedding_VC[int(tokens_M[row])] for row in rows_T.tolist()])
+    if fused:
+        assert torch.equal(fused_embedding.embed_rows(embedding_VC, tokens_M, rows_T, block=32), wanted_TC)
+    else:
+        assert torch.equal(embedding.embed_rows(embedding_VC, tokens_M, rows_T), wanted_TC)
 
 
 @DTYPES
