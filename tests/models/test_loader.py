@@ -72,12 +72,12 @@ def weights_of(model: Decoder) -> list[torch.Tensor]:
         tensor
         for layer in model.layers
         for tensor in (
-            layer.attention_norm_C,
-            layer.mlp_norm_C,
+            layer.attention_norm.weight_I,
+            layer.mlp_norm.weight_I,
             *(getattr(layer, name).weight_IO for name in ("qkv", "output", "gate_up", "down")),
         )
     ]
-    return [model.embedding_VC, model.norm_C, model.head.weight_IO, *layers]  # type: ignore[attr-defined]
+    return [model.embedding_VC, model.norm.weight_I, model.head.weight_IO, *layers]  # type: ignore[attr-defined]
 
 
 def test_shards_load_like_one_file(folder: Path) -> None:
