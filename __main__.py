@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from . import __version__
-from .commands import chat, doctor, run, serve
+from .commands import bench, chat, doctor, run, serve
 
 __all__ = ["main"]
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"callboard {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in (serve, chat, run, doctor):
+    for command in (serve, chat, run, bench, doctor):
         command.add(commands)
     chosen = parser.parse_args(arguments)
     if not hasattr(chosen, "command"):

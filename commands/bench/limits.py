@@ -1,0 +1,74 @@
+"""What the hardware allows: seconds a workload takes if nothing costs anything but bytes and products.
+
+Prompts cost products at the device's measured matmul rate, decode steps bytes at its measured copy rate: the weights
+once a step, and the keys and values of every row that still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from ...models.config import ModelConfig
+from .workload import Request
+
+__all__ = ["Rates", "ideal_seconds", "measure_rates"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """A device's measured rates: bytes read and written a second by a copy, floating-point operations by a product."""
+
+    copy: float
+    matmul: float
+
+
+def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
+    """Measure a large copy and a large product; under a second on a GPU."""
+    large = device.type == "cuda"
+    size = 1 << (30 if large else 26)
+    both = torch.empty(2, size, dtype=torch.uint8, device=device)
+    copy_s = _best(lambda: both[0].copy_(both[1]), device)
+    side = 8192 if large else 1024
+    factors = torch.randn(2, side, side, device=device, dtype=dtype)
+    product_s = _best(lambda: factors[0] @ factors[1], device)
+    return Rates(copy=2 * size / copy_s, matmul=2 * side**3 / product_s)
+
+
+def ideal_seconds(config: ModelConfig, element_bytes: int, requests: Sequence[Request], rates: Rates) -> float:
+    """Tell the least time for requests that all start together."""
+    head = config.vocabulary * config.hidden
+    layers = _layer_weights(config) * config.layers
+    step_bytes = (layers + head) * element_bytes
+    token_bytes = 2 * config.layers * config.kv_heads * config.head_dim * element_bytes
+    operations = 0.0
+    for request in requests:
+        attended = request.inputs * (request.inputs + 1) / 2
+        operations += 2 * layers * request.inputs + 2 * head
+        operations += 4 * config.layers * config.heads * config.head_dim * attended
+    read = 0
+    for step in range(1, max(request.outputs for request in requests)):  # the first token comes with the prompt
+        running = [request.inputs + step for request in requests if request.outputs > step]
+        read += step_bytes + token_bytes * sum(running)
+    return operations / rates.matmul + read / rates.copy
+
+
+def _layer_weights(config: ModelConfig) -> int:
+    heads = 2 * config.heads + 2 * config.kv_heads  # queries and output, keys and values
+    return config.hidden * (heads * config.head_dim + 3 * config.intermediate)
+
+
+def _best(work: Callable[[], object], device: torch.device) -> float:
+    times: list[float] = []
+    for _ in range(6):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        begun = perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        times.append(perf_counter() - begun)
+    return min(times[1:])

@@ -1,0 +1,110 @@
+"""callboard bench offline: requests handed to the engine all at once, in process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+
+from ...actors.sampling import SamplingParams
+from .workload import Request, Workload
+
+if TYPE_CHECKING:
+    from ...actors.engine import Engine
+
+__all__ = ["Measured", "run_workload", "warm_up"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What one run gave.  seconds: from the first request sent to the last token received.
+
+    first_s: the mean time to a request's first token.  device_s: seconds that the device worked.  host_s: what the
+    scheduler took.  hit_rate: of prompt tokens found in the cache.
+    """
+
+    requests: int
+    inputs: int
+    outputs: int
+    seconds: float
+    first_s: float
+    steps: int
+    device_s: float
+    host_s: float
+    cached: int
+    retractions: int
+
+    @property
+    def output_rate(self) -> float:
+        return self.outputs / self.seconds
+
+    @property
+    def input_rate(self) -> float:
+        return self.inputs / self.seconds
+
+    @property
+    def busy(self) -> float:
+        """The share of the time that the device worked."""
+        return self.device_s / self.seconds
+
+
+async def warm_up(engine: Engine) -> None:
+    """Let every size of batch run once, from the largest down, so that nothing is compiled or captured later."""
+    rows = engine.limits.max_rows
+    longest = min(64, engine.limits.context_length // 2)
+    workload = Workload(rows, (8, 8), (1, 1)).requests(engine.limits.vocabulary, seed=1 << 30)
+    requests = [
+        Request(request.prompt, 4 + number * longest // rows + 2 * (number < 8) * number)
+        for number, request in enumerate(workload)
+    ]
+    await _complete(engine, requests, SamplingParams(temperature=0.0, ignore_eos=True))
+    await engine.flush()
+
+
+async def run_workload(engine: Engine, requests: list[Request], *, temperature: float = 0.0) -> Measured:
+    """Run requests that arrive at once; every one gives exactly its number of tokens."""
+    await engine.flush()
+    before = await engine.statistics()
+    begun = perf_counter()
+    firsts = await _complete(engine, requests, SamplingParams(temperature=temperature, ignore_eos=True))
+    seconds = perf_counter() - begun
+    after = await engine.statistics()
+
+    def grown(part: str, name: str) -> Any:
+        return after[part][name] - before[part][name]
+
+    return Measured(
+        requests=len(requests),
+        inputs=sum(request.inputs for request in requests),
+        outputs=sum(request.outputs for request in requests),
+        seconds=seconds,
+        first_s=sum(first - begun for first in firsts) / len(firsts),
+        steps=grown("worker", "steps"),
+        device_s=grown("worker", "forward_s"),
+        host_s=grown("scheduler", "host_seconds"),
+        cached=grown("scheduler", "cached_tokens"),
+        retractions=grown("scheduler", "retractions"),
+    )
+
+
+async def _complete(engine: Engine, requests: list[Request], sampling: SamplingParams) -> list[float]:
+    """Run requests to their ends; give when each had its first token."""
+    firsts = [0.0] * len(requests)
+
+    async def one(number: int, request: Request) -> None:
+        asked = msgspec.structs.replace(sampling, max_new_tokens=request.outputs)
+        given = 0
+        async for delta in engine.generate(request.prompt, asked):
+            if delta.tokens and not given:
+                firsts[number] = perf_counter()
+            given += len(delta.tokens)
+        if given != request.outputs:
+            raise RuntimeError(f"request {number} gave {given} tokens instead of {request.outputs}")
+
+    async with anyio.create_task_group() as group:
+        for number, request in enumerate(requests):
+            group.start_soon(one, number, request)
+    return firsts
