@@ -24,6 +24,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int32 bytes, what is settled (empty if the backend has no tokenizer).  tail: constant text behind them
     that is not tokenized yet.  text: the whole text (tokens and tail).  messages: the finished chat messages, in
     OpenAI's form, for backends that speak in messages.  role: the role whose message is being written, or None.
+    fresh: how many of the last tokens are constant text, which may be tokenized otherwise (`SamplingParams.heal`).
     """
 
     tokens: bytes = b""
@@ -31,6 +32,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     messages: tuple[dict[str, Any], ...] = ()
     role: str | None = None
+    fresh: int = 0
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from .messages import (
     TokenLogprob,
     Tokens,
 )
-from .text_stream import TextStream, TokenText
+from .text_stream import Behind, TextStream, TokenText
 from .wires import Wires
 
 __all__ = ["Detokenizer"]
@@ -71,7 +71,10 @@ class Detokenizer(Actor[ToDetokenizer]):
                 await self._step(message)
 
     def _open(self, opened: Open) -> None:
-        self._outputs[opened.request] = _Output(opened, self._make_text(opened.sampling.skip_special_tokens))
+        text = self._make_text(opened.sampling.skip_special_tokens)
+        if opened.sampling.begin:
+            text = Behind(text, len(opened.sampling.begin))
+        self._outputs[opened.request] = _Output(opened, text)
 
     async def _step(self, step: Tokens) -> None:
         news: dict[int, Delta] = {}

@@ -20,6 +20,7 @@ from .choice_scores import score_choices
 from .core import Supervisor
 from .engine_options import EngineLimits, EngineOptions, model_folder
 from .errors import InvalidRequest
+from .healing import Healing
 from .messages import (
     Abort,
     AbortTag,
@@ -31,6 +32,7 @@ from .messages import (
     Finish,
     Flush,
     Flushed,
+    Heal,
     SchedulerStatistics,
     Submit,
     TokenLogprob,
@@ -132,13 +134,16 @@ class Engine(Backend):
         sampling = sampling or SamplingParams()
         self.verify(sampling)
         tokens = await self._tokens(prompt)
+        healing: Healing | None = None
+        if sampling.heal and (healing := await self._heal(prompt, tokens)) is not None:
+            tokens, sampling = tokens[: -4 * healing.taken], healing.sampling(sampling)
         if (constraint := sampling.constraint) is not None:
             await self._wires.grammar.ask(Compile(constraint))
         reader = Reader(next(self._requests))
         try:
             await self._wires.dispatcher.ask(Submit(reader.request, tokens, sampling, reader, tag))
             async for delta in reader:
-                yield delta
+                yield delta if healing is None else await healing.read(delta)
         finally:
             if not reader.over:  # left early, at whatever point: an abort behind the submit always finds it
                 self._wires.dispatcher.post(Abort(reader.request, "its reader left"))
@@ -235,6 +240,19 @@ class Engine(Backend):
         if ids.ndim != 1 or (ids.size and not (ids.min() >= 0 and ids.max() < self.limits.vocabulary)):
             raise InvalidRequest("prompt", f"token ids must lie in 0 to {self.limits.vocabulary - 1}, in one list")
         return ids.astype(np.int32).tobytes()
+
+    async def _heal(self, prompt: Prompt | str | bytes | Sequence[int], tokens: bytes) -> Healing | None:
+        """Decide which of a prompt's last tokens to take back: of a program's, those of constant text."""
+        limit = len(tokens) // 4
+        if isinstance(prompt, Prompt):
+            limit += prompt.fresh - len(prompt.tokens) // 4
+        taken, begin = await self._wires.tokenizer.ask(Heal(tokens, limit))
+
+        async def decode(arrays: Sequence[Sequence[int]]) -> list[str]:
+            packed = tuple(np.asarray(array, np.int32).tobytes() for array in arrays)
+            return await self._wires.tokenizer.ask(Decode(packed))
+
+        return Healing(taken, begin, decode) if taken else None
 
     # --- what it tells about itself --------------------------------------------------------------------------------
 

@@ -45,6 +45,8 @@ __all__ = [
     "Flush",
     "Flushed",
     "Generate",
+    "Heal",
+    "Healed",
     "InputLogprobs",
     "LiveRequests",
     "NextLogprobs",
@@ -86,12 +88,25 @@ class TokenLogprob(msgspec.Struct, frozen=True, array_like=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
+class Healed(msgspec.Struct, frozen=True):
+    """What became of a prompt's end that was taken back (`SamplingParams.heal`).
+
+    inside: how many of the first output tokens lie wholly in text the prompt had.  taken: how many of the prompt's last
+    tokens the output's stand for; 0 if the prompt stays as it was.  text: what of the prompt's text the first token
+    behind `inside` begins with.
+    """
+
+    inside: int
+    taken: int = 0
+    text: str = ""
+
+
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """How a generation ended: its one terminal event.
 
     matched: the stop string or stop token id that ended it.  kept_tokens: how many output tokens lie wholly inside
     the text; tail: the text behind them (a stop string may end inside a token), so that
-    decode(tokens[:kept_tokens]) + tail is the text.
+    decode(tokens[:kept_tokens]) + tail is the text; behind a healed prompt, the text that was taken back and the text.
     """
 
     reason: FinishReason
@@ -103,6 +118,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     retractions: int = 0
     kept_tokens: int = 0
     tail: str = ""
+    healed: Healed | None = None
 
 
 class Delta(msgspec.Struct, frozen=True, kw_only=True):
@@ -418,7 +434,14 @@ class Decode(Ask[list[str]], frozen=True):
     skip_special_tokens: bool = True
 
 
-ToTokenizer = Encode | Decode
+class Heal(Ask[tuple[int, str]], frozen=True):
+    """Tell how many of a prompt's last `limit` tokens (int32) to take back, and their text; or InvalidRequest."""
+
+    tokens: bytes
+    limit: int
+
+
+ToTokenizer = Encode | Decode | Heal
 
 
 # --- grammar ------------------------------------------------------------------------------------------------------

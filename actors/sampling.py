@@ -50,7 +50,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     bias in [-100, 100].  A text ends before the first of stop (strings) and stop_regex (expressions in Python's
     syntax, see `stop_regex`).  seed None lets the dispatcher draw one.  logprob_start is the prompt
     position from which input log-probabilities are wanted, -1 for none.  regex, json_schema (JSON text) or
-    ebnf (llguidance's Lark, or GBNF) bind the text; at most one of them.
+    ebnf (llguidance's Lark, or GBNF) bind the text; at most one of them.  heal: take back the prompt's last tokens
+    where a longer one might stand in their place, and let the model write their text again.  begin is the engine's
+    own: text that the output begins with and nobody is shown, for the prompt had it.
     """
 
     max_new_tokens: int = 128
@@ -71,6 +73,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     regex: str | None = None
     json_schema: str | None = None
     ebnf: str | None = None
+    heal: bool = False
+    begin: str = ""
     skip_special_tokens: bool = True
     return_logprob: bool = False
     top_logprobs_num: int = 0
@@ -79,6 +83,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def constraint(self) -> Constraint | None:
         """What binds the text, if anything does."""
+        if self.begin:
+            rest = "(?s:.*)" if self.regex is None else f"(?:{self.regex})"
+            return Constraint("regex", _escaped(self.begin) + rest)
         if self.regex is not None:
             return Constraint("regex", self.regex)
         if self.json_schema is not None:
@@ -114,6 +121,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("top_logprobs_num", f"{self.top_logprobs_num} is more than {limits.top_logprobs}")
         if self.constraint is not None:
             self._verify_constraint(limits)
+        if not isinstance(self.heal, bool):
+            raise InvalidRequest("heal", f"{self.heal!r:.80} is neither True nor False")
+        if (self.heal or self.begin) and (other := _first_given(self, ("json_schema", "ebnf"))):
+            raise InvalidRequest("heal", f"{other} says itself how the text begins; only a regex goes with it")
 
     def _verify_stops(self, vocabulary: int | None, limits: SamplingLimits) -> None:
         if len(self.stop) > limits.stops:
@@ -138,7 +149,7 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             stop_regex(pattern)
 
     def _verify_constraint(self, limits: SamplingLimits) -> None:
-        first, *others = [field for field in CONSTRAINTS if getattr(self, field) is not None]
+        first, *others = [field for field in CONSTRAINTS if getattr(self, field) is not None] or ["begin"]
         if others:
             raise InvalidRequest(others[0], f"{first} is given too; a generation takes one constraint")
         source: Any = getattr(self, first)
@@ -199,3 +210,17 @@ def _token(field: str, token: Any, vocabulary: int | None) -> None:
         raise InvalidRequest(field, f"{token!r} is not a token id")
     if vocabulary is not None and token >= vocabulary:
         raise InvalidRequest(field, f"token {token} is outside the vocabulary of {vocabulary}")
+
+
+def _first_given(sampling: SamplingParams, fields: tuple[str, ...]) -> str | None:
+    return next((field for field in fields if getattr(sampling, field) is not None), None)
+
+
+def _escaped(text: str) -> str:
+    """Write text as a regular expression that matches it and nothing else."""
+    return "".join(_SPELT.get(character, character) for character in text)
+
+
+_SPELT = {character: "\\" + character for character in r".+*?()|[]{}^$&~#/-" + "\\"} | {
+    "\n": r"\n", "\r": r"\r", "\t": r"\t",
+}  # fmt: skip

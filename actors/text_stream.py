@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from .stop_regex import StopSearch
 
-__all__ = ["Piece", "TextStream", "TokenText", "token_text"]
+__all__ = ["Behind", "Piece", "TextStream", "TokenText", "byte_table", "is_byte_level", "token_text"]
 
 
 class TokenText(Protocol):
@@ -37,14 +37,44 @@ def token_text(tokenizer: Tokenizer) -> Callable[[bool], TokenText]:
     A byte-level tokenizer's token is a fixed run of bytes, so decoding is one table look-up; any other kind is decoded
     in a moving window of its own tokens.
     """
-    decoder = msgspec.json.decode(tokenizer.to_str())["decoder"] or {}
     special = frozenset(token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special)
-    if decoder.get("type") == "ByteLevel":
-        table = _byte_table(tokenizer)
+    if is_byte_level(tokenizer):
+        table = byte_table(tokenizer)
         kept = dict(table) | dict.fromkeys(special, b"")
         return lambda skip: _ByteLevelText(kept if skip else table)
     raw = frozenset(token for byte in range(256) if (token := tokenizer.token_to_id(f"<0x{byte:02X}>")) is not None)
     return lambda skip: _WindowText(tokenizer, special if skip else frozenset(), raw)
+
+
+def is_byte_level(tokenizer: Tokenizer) -> bool:
+    """Whether each token is a fixed run of bytes."""
+    return (msgspec.json.decode(tokenizer.to_str())["decoder"] or {}).get("type") == "ByteLevel"
+
+
+class Behind:
+    """The text of tokens behind its first `skip` characters."""
+
+    __slots__ = ("_skip", "_text")
+
+    def __init__(self, text: TokenText, skip: int) -> None:
+        self._text = text
+        self._skip = skip
+
+    def feed(self, token: int) -> str:
+        return self._behind(self._text.feed(token))
+
+    def clean(self) -> bool:
+        return self._text.clean()
+
+    def flush(self) -> str:
+        return self._behind(self._text.flush())
+
+    def _behind(self, new: str) -> str:
+        if not self._skip:
+            return new
+        gone = min(self._skip, len(new))
+        self._skip -= gone
+        return new[gone:]
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -208,7 +238,7 @@ class _WindowText:
 _WINDOW = 24  # tokens; a cut costs one decode, the window's length is what every feed decodes
 
 
-def _byte_table(tokenizer: Tokenizer) -> dict[int, bytes]:
+def byte_table(tokenizer: Tokenizer) -> dict[int, bytes]:
     """Map each token id to its bytes, undoing the printable alphabet of byte-level BPE."""
     alphabet = _byte_alphabet()
     added = tokenizer.get_added_tokens_decoder()

@@ -12,7 +12,10 @@ from anyio.abc import TaskGroup
 from tokenizers import Tokenizer as Vocabulary
 
 from .core import Actor, Inbox, Reply
-from .messages import Decode, Encode, ToTokenizer
+from .errors import InvalidRequest
+from .healing import Healer
+from .messages import Decode, Encode, Heal, ToTokenizer
+from .text_stream import byte_table, is_byte_level
 
 __all__ = ["Tokenizer", "load_vocabulary"]
 
@@ -37,6 +40,7 @@ class Tokenizer(Actor[ToTokenizer]):
     def __init__(self, vocabulary: Vocabulary, *, threads: int = 2) -> None:
         self._vocabulary = vocabulary
         self._threads = threads
+        self._healer: Healer | None = None
         self._beginning = [vocabulary.encode("").ids, []]  # what the tokenizer puts around an empty sequence
 
     async def run(self, inbox: Inbox[ToTokenizer]) -> None:
@@ -60,6 +64,13 @@ class Tokenizer(Actor[ToTokenizer]):
                     reply.answer(self.decode(tokens, skip))
                 else:
                     group.start_soon(self._off_loop, reply, limiter, self.decode, tokens, skip)
+            case Heal(tokens, limit):
+                if not is_byte_level(self._vocabulary):
+                    reply.fail(InvalidRequest("heal", "this model's tokens are no fixed runs of bytes; leave it out"))
+                elif self._healer is not None:
+                    reply.answer(self.heal(tokens, limit))
+                else:  # sorting a vocabulary takes a while
+                    group.start_soon(self._off_loop, reply, limiter, self.heal, tokens, limit)
 
     async def _off_loop(self, reply: Reply, limiter: anyio.CapacityLimiter, work: Any, *arguments: Any) -> None:
         reply.answer(await anyio.to_thread.run_sync(work, *arguments, limiter=limiter, abandon_on_cancel=True))
@@ -83,3 +94,11 @@ class Tokenizer(Actor[ToTokenizer]):
         """Turn int32 arrays into text."""
         arrays = [np.frombuffer(ids, np.int32).tolist() for ids in tokens]
         return self._vocabulary.decode_batch(arrays, skip_special_tokens=skip_special_tokens)
+
+    def heal(self, tokens: bytes, limit: int) -> tuple[int, str]:
+        """Tell how many of the last tokens to take back, and their text."""
+        if self._healer is None:
+            added = self._vocabulary.get_added_tokens_decoder()
+            table = byte_table(self._vocabulary)
+            self._healer = Healer({token: data for token, data in table.items() if token not in added and data})
+        return self._healer.take_back(np.frombuffer(tokens, np.int32).tolist(), limit)

@@ -68,10 +68,12 @@ def gen(
     seed: int | None = None,
     repetition_penalty: float | None = None,
     logit_bias: Mapping[int, float] | None = None,
+    heal: bool | None = None,
 ) -> Gen | Select:
     """Generate text and keep it under `name`; what is None here is the run's default.
 
     n: how many texts; of several, the value is their list, and the program goes on with the first.
+    heal: let the model write the last token or two of the text before it again, where a longer one might stand there.
     return_text_in_logprobs: put each token's text beside its log-probability, if the backend tells it.
 
     With `choices` it chooses instead, as `select` does.  Raises InvalidRequest, naming the argument.

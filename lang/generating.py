@@ -100,7 +100,8 @@ async def generate(stream: StreamState, step: Generate) -> None:
     finish = generation.finish
     assert finish is not None, "whoever has listened to the end knows it"
     if generation.tokens is not None and tokenized:
-        transcript.settle_output(generation.tokens, finish.kept_tokens, finish.tail)
+        taken = 0 if finish.healed is None else finish.healed.taken
+        transcript.settle_output(generation.tokens, finish.kept_tokens, finish.tail, taken)
     else:  # nothing came, or the backend has no tokenizer and the text is all there is
         transcript.tail += text
     for voice in voices:

@@ -24,7 +24,8 @@ _USER_NAMES = {field: name for name, field in _FIELDS.items()}
 _BESIDE = frozenset({"n", "return_text_in_logprobs"})
 
 RUN_ARGUMENTS = (
-    frozenset(SamplingParams.__struct_fields__) - {*CONSTRAINTS, "logprob_start", "skip_special_tokens"}
+    frozenset(SamplingParams.__struct_fields__)
+    - {*CONSTRAINTS, "logprob_start", "skip_special_tokens", "heal", "begin"}
     | {"logprob_start_len"}
     | _BESIDE
 )
@@ -151,7 +152,16 @@ def _value(name: str, value: Any) -> Any:
     return value
 
 
-_SHAPED = _BESIDE | {"stop", "stop_regex", "stop_token_ids", "logit_bias", "ignore_eos", "return_logprob", "seed"}
+_SHAPED = _BESIDE | {
+    "stop",
+    "stop_regex",
+    "stop_token_ids",
+    "logit_bias",
+    "ignore_eos",
+    "return_logprob",
+    "seed",
+    "heal",
+}
 
 
 def _tuple(name: str, value: Any, kind: type, wanted: str) -> tuple[Any, ...]:

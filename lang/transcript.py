@@ -18,12 +18,13 @@ class Transcript:
     # a generated token is kept as it came; constant text is tokenized once, when a generation needs it
     """
 
-    __slots__ = ("_pieces", "length", "messages", "role", "suffix", "tail", "tokens", "written")
+    __slots__ = ("_pieces", "fresh", "length", "messages", "role", "suffix", "tail", "tokens", "written")
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self.length = 0  # characters
         self.tokens = b""
+        self.fresh = 0  # how many of the last tokens are constant text
         self.tail = ""
         self.messages: tuple[dict[str, Any], ...] = ()
         self.role: str | None = None
@@ -51,11 +52,16 @@ class Transcript:
     def settle(self, tokens: bytes) -> None:
         """Replace the tail by its tokens."""
         self.tokens += tokens
+        self.fresh += len(tokens) // 4
         self.tail = ""
 
-    def settle_output(self, tokens: array[int], kept: int, tail: str) -> None:
-        """Take a generation's tokens that lie wholly inside its text; `tail` is the text behind them."""
-        self.tokens += tokens[:kept].tobytes()
+    def settle_output(self, tokens: array[int], kept: int, tail: str, taken: int = 0) -> None:
+        """Take a generation's tokens that lie wholly inside its text; `tail` is the text behind them.
+
+        taken: how many of the last tokens they stand for, too.
+        """
+        self.tokens = self.tokens[: len(self.tokens) - 4 * taken] + tokens[:kept].tobytes()
+        self.fresh = 0
         self.tail = tail
 
     def say_message(self, role: str, text: str, template: ChatTemplate) -> None:
@@ -78,7 +84,9 @@ class Transcript:
         self.role = None
 
     def prompt(self) -> Prompt:
-        return Prompt(tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role)
+        return Prompt(
+            tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role, fresh=self.fresh
+        )
 
     def take(self, other: Transcript, length: int, token_bytes: int, messages: int) -> None:
         """Append what a copy has said since it had so many characters, bytes of tokens and messages.
@@ -91,6 +99,7 @@ class Transcript:
         self.length += len(text)
         if len(other.tokens) > token_bytes and (token_bytes or not self.tokens):
             self.tokens += other.tokens[token_bytes:]
+            self.fresh = 0
             self.tail = other.tail
         else:
             self.tail += text
@@ -101,6 +110,7 @@ class Transcript:
         other = Transcript()
         other._pieces = [self.text]
         other.length, other.tokens, other.tail = self.length, self.tokens, self.tail
+        other.fresh = self.fresh
         other.messages = self.messages
         other.role, other.suffix, other.written = self.role, self.suffix, self.written
         return other

@@ -76,6 +76,7 @@ class Generation:
     def meta_info(self) -> dict[str, Any]:
         """Give SGLang's names for it; finish_reason is None while it goes on."""
         finish = self.finish
+        inside = 0 if finish is None or finish.healed is None else finish.healed.inside
         if finish is None:
             meta: dict[str, Any] = {"finish_reason": None, "completion_tokens": len(self.tokens or ())}
         else:
@@ -86,9 +87,14 @@ class Generation:
                 "completion_tokens": finish.completion_tokens,
                 "num_retractions": finish.retractions,
             }
+        if self.tokens is not None or (finish is not None and not finish.completion_tokens):
+            meta["output_ids"] = list(self.tokens or ())[inside:]
+        if finish is not None and finish.healed is not None:
+            meta["healed"] = finish.healed.text
         if self.logprobs:
-            meta["output_token_logprobs"] = [self._triple(item.token, item.logprob) for item in self.logprobs]
-            meta["output_top_logprobs"] = [self._tops(item) for item in self.logprobs]
+            told = self.logprobs[inside:]
+            meta["output_token_logprobs"] = [self._triple(item.token, item.logprob) for item in told]
+            meta["output_top_logprobs"] = [self._tops(item) for item in told]
         if self.input_logprobs:
             meta["input_token_logprobs"] = [self._triple(item.token, item.logprob) for item in self.input_logprobs]
             meta["input_top_logprobs"] = [self._tops(item) for item in self.input_logprobs]

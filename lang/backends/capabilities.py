@@ -9,8 +9,8 @@ from ...actors.sampling import SamplingParams
 
 __all__ = ["EVERYTHING", "Capabilities"]
 
-EVERYTHING = frozenset(SamplingParams.__struct_fields__)
-"""Every field of SamplingParams."""
+EVERYTHING = frozenset(SamplingParams.__struct_fields__) - {"heal", "begin"}
+"""Every field of SamplingParams that can travel with a text: healing needs the prompt's tokens."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
