@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -12,6 +13,9 @@ from ..actors.reasoning import ReasoningParser
 from .script import Generate
 from .stream_state import StreamState
 from .variable import Generation, Variable
+
+if TYPE_CHECKING:
+    from .stream import Stream
 
 __all__ = ["generate"]
 
@@ -76,13 +80,15 @@ class _Voice:
                 self._stream.text_bell.ring()
 
 
-async def generate(stream: StreamState, step: Generate) -> None:
-    """Generate into a step's variables; what was said before is tokenized, if the backend has a tokenizer.
+async def generate(stream: Stream, step: Generate) -> None:
+    """Generate into a step's variables; what was said before is tokenized first, if the backend has a tokenizer.
 
     Several texts are generated side by side from the prompt, which is computed once; the transcript goes on with the
     first.  The first error ends all of them.
     """
     transcript, backend, variable = stream.transcript, stream.backend, step.variable
+    if transcript.tail:
+        await stream.settle_tail()
     tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt()
     voices = _voices(stream, step)
     variable.start = start
@@ -115,6 +121,8 @@ async def generate(stream: StreamState, step: Generate) -> None:
 
 
 def _voices(stream: StreamState, step: Generate) -> list[_Voice]:
+    if step.markers is None and not step.variable.parts:  # most are one text
+        return [_Voice(step, stream, step.variable, None, first=True, opened=False)]
     answers = step.variable.parts or (step.variable,)
     thoughts = (None,) * len(answers) if step.thought is None else step.thought.parts or (step.thought,)
     opened = step.markers is not None and stream.transcript.text.rstrip().endswith(step.markers.begin)

@@ -168,7 +168,7 @@ class Stream(StreamState, Actor[ToStream]):
         elif kind is RoleEnd:
             transcript.end_role()
         elif kind is Generate:
-            return self._generate(step)
+            return generate(self, step)
         elif kind is Choose:
             return self._choose(step)
         elif kind is ScopeOpen:
@@ -183,17 +183,13 @@ class Stream(StreamState, Actor[ToStream]):
             raise AssertionError(f"no such step: {step!r}")
         return None
 
-    async def _settle_tail(self) -> None:
+    async def settle_tail(self) -> None:
         """Tokenize the constant text said since the last generation, together, once."""
         transcript = self.transcript
         if transcript.tail:
             tokens = await self.backend.encode(transcript.tail, beginning=not transcript.tokens)
             if tokens is not None:
                 transcript.settle(tokens)
-
-    async def _generate(self, step: Generate) -> None:
-        await self._settle_tail()
-        await generate(self, step)
 
     async def _choose(self, step: Choose) -> None:
         transcript, variable = self.transcript, step.variable
@@ -216,7 +212,7 @@ class Stream(StreamState, Actor[ToStream]):
 
     async def _branch(self, step: Branches) -> None:
         """Give each branch what was said so far; settled and prefilled first, so that they share it."""
-        await self._settle_tail()
+        await self.settle_tail()
         if len(step.kin.branches) > 1 and self.transcript.length:
             await self.backend.prefill(self.transcript.prompt())
         step.kin.begin(self.transcript)
@@ -226,7 +222,7 @@ class Stream(StreamState, Actor[ToStream]):
         transcript = self.transcript
         for branch in step.branches:
             if len(branch.transcript.tokens) > branch.mark.token_bytes:
-                await self._settle_tail()
+                await self.settle_tail()
             transcript.take(branch.transcript, *branch.mark)
 
     async def _conclude(self) -> None:
