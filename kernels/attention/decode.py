@@ -6,12 +6,15 @@ After FlashDecoding (Dao et al. 2023).  Which program takes which keys of which 
 Shape suffixes:  R rows    W items of the work list    H query heads    K key heads    G = H / K    D head_dim
 """
 
+# To the type checker a constant of a kernel is no number.
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from .online import log2_scores, merge_parts
+from .online import capped, merge_parts, softmax_step
 
 __all__ = ["decode_items", "merge_rows"]
 
@@ -76,19 +79,15 @@ def decode_items(
             k = tl.load(entry)
         else:
             k = tl.load(entry, mask=(dims < D)[None, :], other=0.0)
-        scores = log2_scores(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee"), SCALE, SOFT_CAP)
+        scores = capped(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee"), SCALE, SOFT_CAP)
         scores = tl.where((columns < end)[None, :], scores, float("-inf"))
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp2(scores - new_top[:, None])
-        fade = tl.exp2(top - new_top)
-        total = total * fade + tl.sum(weights, 1)
+        weights, total, top, fade = softmax_step(scores, total, top, SCALE, SOFT_CAP)
+        result = result * fade[:, None]
         if BLOCK_D == D:
             v = tl.load(entry + D)
         else:
             v = tl.load(entry + D, mask=(dims < D)[None, :], other=0.0)
-        result = result * fade[:, None]
         result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="ieee")
-        top = new_top
 
     result = result / total[:, None]
     out = out_RHD + row.to(tl.int64) * (HEADS * D)

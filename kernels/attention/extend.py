@@ -6,12 +6,15 @@ few new tokens still fills the matrix unit: line m of a tile is query m // G, he
 Shape suffixes:  T new tokens    X tiles    H query heads    K key heads    G = H / K    D head_dim
 """
 
+# To the type checker a constant of a kernel is no number.
+# pyright: reportArgumentType=false
+
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from .online import log2_scores
+from .online import capped, softmax_step
 
 __all__ = ["extend_tiles"]
 
@@ -54,23 +57,19 @@ def _attend_keys(
             k = tl.load(entry)
         else:
             k = tl.load(entry, mask=(dims < D)[None, :], other=0.0)
-        scores = log2_scores(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee"), SCALE, SOFT_CAP)
+        scores = capped(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee"), SCALE, SOFT_CAP)
         if MASKED:
             visible = columns[None, :] < limits[:, None]
             if WINDOW:
                 visible &= columns[None, :] >= limits[:, None] - WINDOW
             scores = tl.where(visible, scores, float("-inf"))
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        weights = tl.exp2(scores - new_top[:, None])
-        fade = tl.exp2(top - new_top)
-        total = total * fade + tl.sum(weights, 1)
+        weights, total, top, fade = softmax_step(scores, total, top, SCALE, SOFT_CAP)
         result = result * fade[:, None]
         if BLOCK_D == D:
             v = tl.load(entry + D)
         else:
             v = tl.load(entry + D, mask=(dims < D)[None, :], other=0.0)
         result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="ieee")
-        top = new_top
     return result, total, top
 
 

@@ -5,23 +5,40 @@ Scores are kept in powers of two: exp2 is one instruction, exp is two.  So are l
 Shape suffixes:  W parts of rows, as they lie in scratch    H query heads    D head_dim
 """
 
+# To the type checker a constant of a kernel is no number.
+# pyright: reportOperatorIssue=false, reportArgumentType=false
+
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-__all__ = ["log2_scores", "merge_parts"]
+__all__ = ["capped", "merge_parts", "softmax_step"]
 
 
 @triton.jit
-def log2_scores(products, SCALE: tl.constexpr, SOFT_CAP: tl.constexpr):
-    """Turn q @ k into scores to the base of two: scaled, then capped to [-SOFT_CAP, SOFT_CAP] unless that is 0."""
+def capped(products, SCALE: tl.constexpr, SOFT_CAP: tl.constexpr):
+    """Bend q @ k to scores within [-SOFT_CAP, SOFT_CAP], to the base of two; leave them as they are if that is 0."""
     if SOFT_CAP > 0:
         # tanh(|x|) = (1 - exp(-2 |x|)) / (1 + exp(-2 |x|)), which does not overflow
         small = tl.exp2(tl.abs(products) * (-2 * SCALE * 1.4426950408889634 / SOFT_CAP))
         bent = (SOFT_CAP * 1.4426950408889634) * ((1 - small) / (1 + small))
         return tl.where(products < 0, -bent, bent)
-    return products * (SCALE * 1.4426950408889634)
+    return products
+
+
+@triton.jit
+def softmax_step(products, total, top, SCALE: tl.constexpr, SOFT_CAP: tl.constexpr):
+    """Take a block of `capped` products [M, N] into an online softmax.
+
+    Returns their weights [M, N] and the new total, top and fade [M]: what the result so far is to be multiplied by.
+    The scale is applied to the maximum and within the exponent, where it costs nothing; so it must be above 0.
+    """
+    factor = 1.0 if SOFT_CAP > 0 else SCALE * 1.4426950408889634
+    new_top = tl.maximum(top, tl.max(products, 1) * factor)
+    weights = tl.exp2(products * factor - new_top[:, None])
+    fade = tl.exp2(top - new_top)
+    return weights, total * fade + tl.sum(weights, 1), new_top, fade
 
 
 @triton.jit

@@ -10,6 +10,7 @@ Shape suffixes:  T new tokens    R rows    W items of the decode list    X tiles
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 import triton
@@ -18,32 +19,38 @@ from torch import Tensor
 from ..kv_pool import KVPool
 from .decode import decode_items, merge_rows
 from .extend import extend_tiles
+from .flash_extend import FlashPlan, can_cudnn, can_flash, cudnn_extend, flash_extend, plan_flash
 from .interface import Attention, AttentionBatch
 from .tuning import Tuning
 from .work_list import list_decode_items, list_extend_tiles
 
-__all__ = ["TritonAttention", "TritonPlan"]
+__all__ = ["Extend", "TritonAttention", "TritonPlan"]
+
+Extend = Literal["triton", "flash", "cudnn"]
 
 
 @dataclass(frozen=True, slots=True)
 class TritonPlan:
     """A step's work lists.  Tokens [0, extend_tokens) belong to extends, the rest to one decoding row each.
 
-    items_W8, tiles_X8: see work_list.py; None where there is no such row.
+    items_W8: see work_list.py, one list for each window that layers have (0: none); empty if no row decodes.
+    extends: tiles as in work_list.py, or what a library's kernel needs; None if no row extends.
     """
 
     table_RL: Tensor
     extend_tokens: int
-    tiles_X8: Tensor | None
-    items_W8: Tensor | None
+    extends: Tensor | FlashPlan | None
+    items_W8: dict[int, Tensor]
 
 
 class TritonAttention(Attention):
     """Attend by our Triton kernels.
 
     scale: what scores are multiplied by, 1 / sqrt(head_dim) unless given.  max_rows: the most rows of a step.
-    window: how many keys a query sees at most, the last ones.  soft_cap: scores s become cap * tanh(s / cap).
+    windows: see Attention.  soft_cap: scores s become cap * tanh(s / cap).
     dtype: of queries and results.  The pool may hold the same dtype or float8_e4m3fn.
+    extend: by our kernel ("triton"), or by torch's FlashAttention ("flash"), or by cuDNN where whole long prompts
+    extend and by FlashAttention else ("cudnn").  What a library cannot do (float32, a soft cap) ours does.
 
     A plan with decoding rows alone reads nothing of the host but the number of rows, so plan and attend may be captured
     in a graph together and replayed with other lengths; capture both, since plan makes the list of work on the device.
@@ -60,22 +67,28 @@ class TritonAttention(Attention):
         max_rows: int,
         device: torch.device,
         dtype: torch.dtype,
-        window: int | None = None,
+        windows: tuple[int | None, ...] = (),
         soft_cap: float | None = None,
+        extend: Extend = "triton",
         tuning: Tuning | None = None,
     ) -> None:
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"TritonAttention: heads is {heads}; it must be a multiple of kv_heads ({kv_heads})")
         if max_rows < 1:
             raise ValueError(f"TritonAttention: max_rows is {max_rows}; it must be at least 1")
-        if window is not None and window < 1:
-            raise ValueError(f"TritonAttention: window is {window}; it must be at least 1, or None")
+        if scale is not None and scale <= 0:
+            raise ValueError(f"TritonAttention: scale is {scale}; it must be above 0")
+        if any(window is not None and window < 1 for window in windows):
+            raise ValueError(f"TritonAttention: windows is {windows}; each must be at least 1, or None")
         if soft_cap is not None and soft_cap <= 0:
             raise ValueError(f"TritonAttention: soft_cap is {soft_cap}; it must be above 0, or None")
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self.scale = head_dim**-0.5 if scale is None else scale
         self.max_rows = max_rows
-        self.window, self.soft_cap = window or 0, soft_cap or 0.0
+        self.windows, self.soft_cap = tuple(window or 0 for window in windows), soft_cap or 0.0
+        if extend not in get_args(Extend):
+            raise ValueError(f"TritonAttention: extend is {extend!r}; it must be one of {', '.join(get_args(Extend))}")
+        self.extend: Extend = extend if can_flash(dtype, head_dim, self.soft_cap) else "triton"
         self.tuning = Tuning() if tuning is None else tuning
         self._group = heads // kv_heads
         self._block_d = max(16, triton.next_power_of_2(head_dim))
@@ -102,19 +115,27 @@ class TritonAttention(Attention):
         if rows > self.max_rows:
             raise ValueError(f"AttentionBatch: it has {rows} rows; TritonAttention was made for {self.max_rows}")
         extend_tokens = sum(batch.query_lengths[:extends]) if extends else 0
-        tiles_X8 = self._list_tiles(batch) if extends else None
-        items_W8 = self._list_items(batch, rows - extends) if rows > extends else None
-        return TritonPlan(batch.table_RL, extend_tokens, tiles_X8, items_W8)
+        items_W8: dict[int, Tensor] = {}
+        if rows > extends:
+            items_W8 = {window: self._list_items(batch, rows - extends, window) for window in set(self.windows) or {0}}
+        return TritonPlan(batch.table_RL, extend_tokens, self._plan_extends(batch) if extends else None, items_W8)
 
     def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: TritonPlan) -> Tensor:
+        window = self.windows[layer] if self.windows else 0
+        entries_SE, first, extends = pool.entries[layer], plan.extend_tokens, plan.extends
         out_THD = torch.empty(q_THD.shape, dtype=self._dtype, device=q_THD.device)
-        entries_SE = pool.entries[layer]
-        if plan.tiles_X8 is not None:
-            self._extend(q_THD, entries_SE, plan.table_RL, plan.tiles_X8, out_THD)
-        if plan.items_W8 is not None:
-            first = plan.extend_tokens
+        if isinstance(extends, FlashPlan) and extends.whole:
+            cudnn_extend(q_THD, entries_SE, extends, self.kv_heads, self.scale, out_THD)
+        elif isinstance(extends, FlashPlan):
+            results = flash_extend(q_THD[:first], entries_SE, extends, self.kv_heads, self.scale, window)
+            if not plan.items_W8:
+                return results
+            out_THD[:first] = results
+        elif isinstance(extends, Tensor):
+            self._extend(q_THD, entries_SE, plan.table_RL, extends, window, out_THD)
+        if plan.items_W8:
             q_RHD, out_RHD = (q_THD[first:], out_THD[first:]) if first else (q_THD, out_THD)
-            self._decode(q_RHD, entries_SE, plan.table_RL, plan.items_W8, out_RHD)
+            self._decode(q_RHD, entries_SE, plan.table_RL, plan.items_W8[window], out_RHD)
         return out_THD
 
     def _items(self, rows: int) -> int:
@@ -128,7 +149,7 @@ class TritonAttention(Attention):
         """Tell how many parts of rows a step should have: the programs of one are as many as there are key heads."""
         return max(1, self.tuning.programs // self.kv_heads)
 
-    def _list_items(self, batch: AttentionBatch, rows: int) -> Tensor:
+    def _list_items(self, batch: AttentionBatch, rows: int, window: int) -> Tensor:
         tuning, lengths_R = self.tuning, batch.lengths_R
         assert lengths_R is not None
         items = self._items(rows)
@@ -143,7 +164,7 @@ class TritonAttention(Attention):
             items,
             self._target,
             tuning.smallest_part,
-            WINDOW=self.window,
+            WINDOW=window,
             HAS_ROWS=batch.rows_R is not None,
             BLOCK_N=tuning.decode_keys,
             FIXED_PART=tuning.fixed_part,
@@ -153,9 +174,15 @@ class TritonAttention(Attention):
         )
         return items_W8
 
-    def _list_tiles(self, batch: AttentionBatch) -> Tensor:
+    def _plan_extends(self, batch: AttentionBatch) -> Tensor | FlashPlan:
         if batch.starts_R1 is None:
             raise ValueError("AttentionBatch: starts_R1 is None; TritonAttention reads it on the device for extends")
+        if self.extend == "triton":
+            return self._list_tiles(batch)
+        return plan_flash(batch, whole=self.extend == "cudnn" and can_cudnn(batch, self.head_dim, self.windows))
+
+    def _list_tiles(self, batch: AttentionBatch) -> Tensor:
+        assert batch.starts_R1 is not None
         queries, extends = self._tile_queries, batch.extends
         tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
         tiles_X8 = torch.empty(tiles, 8, dtype=torch.int32, device=batch.starts_R1.device)
@@ -173,7 +200,9 @@ class TritonAttention(Attention):
         )
         return tiles_X8
 
-    def _extend(self, q_THD: Tensor, entries_SE: Tensor, table_RL: Tensor, tiles_X8: Tensor, out_THD: Tensor) -> None:
+    def _extend(
+        self, q_THD: Tensor, entries_SE: Tensor, table_RL: Tensor, tiles_X8: Tensor, window: int, out_THD: Tensor
+    ) -> None:
         tuning = self.tuning
         extend_tiles[(len(tiles_X8), self.kv_heads)](
             q_THD,
@@ -185,7 +214,7 @@ class TritonAttention(Attention):
             table_RL.stride(0),
             SCALE=self.scale,
             SOFT_CAP=self.soft_cap,
-            WINDOW=self.window,
+            WINDOW=window,
             KV_HEADS=self.kv_heads,
             G=self._group,
             D=self.head_dim,

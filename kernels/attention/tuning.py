@@ -29,7 +29,7 @@ class Tuning:
     fixed_parts: int = 16
     fused_merge: bool = True
     extend_rows: int = 128
-    extend_keys: int = 64
+    extend_keys: int = 128
     extend_warps: int = 8
     extend_stages: int = 3
 
