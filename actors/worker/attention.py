@@ -41,4 +41,5 @@ def choose_attention(
         max_rows=options.max_rows,
         device=device,
         dtype=dtype,
+        windows=config.windows,
     )
