@@ -44,7 +44,10 @@ class Tuning:
         wide = 1 << (inputs - 1).bit_length()
         if tokens == 1:
             rows = next((rows for rows in (8, 4) if outputs >= rows * _PROGRAMS), 2)
-            return cls(max(1, rows // halves), max(8, min(1024, wide)), tensor_cores=False)
+            # With few programs a step's latency would count as often as there are steps: then take all inputs at once.
+            at_once = 1024 if rows == 8 else 4096
+            block_inputs = max(8, min(at_once, wide))
+            return cls(max(1, rows // halves), block_inputs, max(4, block_inputs // 512), tensor_cores=False)
         rows = next((rows for rows in (64, 32) if outputs * 2 >= rows * _PROGRAMS), 16 * halves)
         return cls(rows // halves, max(16, min(256, wide)), warps=max(1, min(4, rows // halves // 8)))
 

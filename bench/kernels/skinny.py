@@ -114,19 +114,14 @@ class Work:
             for rows, inputs, warps, stages in ((16, 256, 2, 6), (32, 256, 4, 4), (32, 128, 4, 8), (64, 128, 4, 6))
         ]
         threads = [
-            Tuning(rows // halves, inputs, warps, tensor_cores=False)
+            Tuning(max(1, rows // halves), inputs, warps, tensor_cores=False)
             for rows, inputs, warps in (
-                (2, 1024, 4),
-                (4, 1024, 4),
-                (8, 1024, 4),
-                (16, 1024, 4),
-                (4, 2048, 8),
-                (8, 512, 2),
+                (4, 1024, 4), (8, 1024, 4), (16, 1024, 4), (4, 2048, 4), (8, 2048, 8), (2, 4096, 8), (4, 4096, 8),
             )
-        ]
+        ]  # fmt: skip
         tried = [*(threads if tokens == 1 else []), *cores[1 if tokens == 1 else 0 :]]
         default = self.default(tokens)
-        tried = [tuning for tuning in tried if tuning.block_inputs <= self.shape.inputs]
+        tried = [tuning for tuning in tried if tuning.block_inputs < 2 * self.shape.inputs]
         return list(dict.fromkeys([default, replace(default, dependent=True), *tried]))
 
 

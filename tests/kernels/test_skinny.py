@@ -67,7 +67,7 @@ def test_norm_product_bias_and_gate(
     assert distance(result, wanted(x_TI, weight_IO, norm_I, bias_O, gated)) < tolerance
 
 
-@pytest.mark.parametrize(("tokens", "inputs", "outputs"), [(1, 64, 32), (2, 64, 32), (16, 128, 48)])
+@pytest.mark.parametrize(("tokens", "inputs", "outputs"), [(1, 80, 48), (2, 64, 32), (16, 128, 48)])
 def test_the_residual_takes_the_product_in_place(tokens: int, inputs: int, outputs: int) -> None:
     torch.manual_seed(2)
     x_TI, weight_IO, residual_TO = random(tokens, inputs), random(outputs, inputs).t(), random(tokens, outputs)
