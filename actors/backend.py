@@ -111,6 +111,14 @@ class Backend(ABC):
         """Give the text of each token by itself, a part of a character as U+FFFD; only if `knows_texts`."""
         raise InvalidRequest("return_text_in_logprobs", f"{type(self).__name__} does not tell its tokens' texts")
 
+    async def flush(self) -> Any:
+        """Empty the prefix cache of everything no generation holds; None from a backend that keeps none."""
+        return None
+
+    async def server_info(self) -> dict[str, Any]:
+        """Tell what is served, on what, and what it has done so far; the keys are the backend's own."""
+        return await self.statistics()
+
     async def statistics(self) -> dict[str, Any]:
         """Tell what this backend has done so far; the keys are the backend's own."""
         return {}

@@ -7,6 +7,7 @@ import itertools
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -263,6 +264,10 @@ class Engine(Backend):
     def flush_nowait(self) -> None:
         """Do the same before anything that is asked for from now on, without waiting; from any thread."""
         self._wires.scheduler.post(Flush())
+
+    async def server_info(self) -> dict[str, Any]:
+        """Tell the version, the model, its limits and the statistics."""
+        return {"version": version("callboard"), **self.model_info(), "statistics": await self.statistics()}
 
     async def statistics(self) -> dict[str, Any]:
         """Tell counts and times since the start, by part: requests, scheduler, worker."""

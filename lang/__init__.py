@@ -11,6 +11,7 @@ from .choices import (
 from .expression import Expression
 from .fork import ForkGroup
 from .gen import gen, gen_int, gen_string, select
+from .global_config import GlobalConfig, global_config
 from .house import set_default_backend
 from .null import NullBackend
 from .program import Program, function
@@ -26,6 +27,8 @@ from .roles import (
     user_begin,
     user_end,
 )
+from .runtime import Runtime
+from .service import flush_cache, get_server_info
 from .state import ProgramState
 
 __all__ = [
@@ -34,16 +37,21 @@ __all__ = [
     "Decision",
     "Expression",
     "ForkGroup",
+    "GlobalConfig",
     "NullBackend",
     "Program",
     "ProgramState",
+    "Runtime",
     "assistant",
     "assistant_begin",
     "assistant_end",
+    "flush_cache",
     "function",
     "gen",
     "gen_int",
     "gen_string",
+    "get_server_info",
+    "global_config",
     "greedy_token_selection",
     "select",
     "separate_reasoning",

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import sys
 import threading
-from contextlib import AsyncExitStack
+from contextvars import Context, copy_context
+from typing import Any
 from weakref import WeakKeyDictionary
+
+import anyio
+from anyio.abc import TaskGroup
 
 from ..actors.backend import Backend
 from ..actors.core import SupervisorClosed
@@ -15,40 +20,55 @@ from ..actors.errors import BackendUnset, InvalidRequest
 from .body import Bodies
 from .crossing import await_in, wait_in
 
-__all__ = ["HOUSE", "House", "home_of", "set_default_backend"]
+__all__ = ["HOUSE", "House", "Settings", "backend_of", "home_of", "set_default_backend"]
+
+_LOG = logging.getLogger("callboard.lang")
 
 CLOSING_S = 10.0
 """How long the interpreter waits, when it exits, for the house to close."""
+
+
+class Settings:
+    """What `global_config` tells and sets, but for the default backend."""
+
+    __slots__ = ("parallel_encoding", "precache", "skip_special_tokens", "verbosity")
+
+    def __init__(self) -> None:
+        self.skip_special_tokens = True
+        self.precache = True
+        self.parallel_encoding = True
+        self.verbosity = 0
 
 
 class House:
     """Keep one background loop and the backends that were entered for the user; `close` ends them all.
 
     A backend the user entered with `async with` is the user's; one that is given un-entered is entered here on
-    first use and stays until `close`, which also runs when the interpreter exits.
+    first use and stays until `leave`, or `close`, which also runs when the interpreter exits.
     """
 
     def __init__(self) -> None:
         self.default: Backend | None = None
+        self.settings = Settings()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
         self._bodies: WeakKeyDictionary[asyncio.AbstractEventLoop, Bodies] = WeakKeyDictionary()
-        self._wanted: asyncio.Queue[tuple[Backend, asyncio.Future[None]]] | None = None
+        self._stays: dict[int, _Stay] = {}  # by the identity of the backend; in the order they came
+        self._group: TaskGroup | None = None
+        self._context: Context = copy_context()
 
     # --- for programs ----------------------------------------------------------------------------------------------
 
-    def choose(self, backend: Backend | None) -> Backend:
-        """Give the backend to run on: the one given, the default, or the embedded engine."""
+    def choose(self, backend: Any) -> Backend:
+        """Give the backend to run on: the one given (or a Runtime's), the default, or the embedded engine."""
         if backend is None:
             backend = self.default
         if backend is None:
             with self._lock:
                 backend = self.default = self.default or _embedded_engine()
-        if not isinstance(backend, Backend):
-            raise InvalidRequest("backend", f"{backend!r:.80} is no callboard.Backend")
-        return backend
+        return backend if isinstance(backend, Backend) else backend_of(backend)
 
     async def home(self, backend: Backend) -> asyncio.AbstractEventLoop:
         """Give the loop in which the backend lives, entering it here if nobody has."""
@@ -58,13 +78,18 @@ class House:
         await await_in(here, lambda: self._admit(backend))
         return here
 
-    def home_blocking(self, backend: Backend) -> asyncio.AbstractEventLoop:
-        """Do what `home` does, for synchronous code."""
+    def home_blocking(self, backend: Backend, timeout_s: float | None = None) -> asyncio.AbstractEventLoop:
+        """Do what `home` does, for synchronous code; TimeoutError if entering takes longer than it may."""
         if (loop := home_of(backend)) is not None:
             return loop
         here = self._open()
-        wait_in(here, lambda: self._admit(backend), "await program.arun(...)")
+        wait_in(here, lambda: self._admit(backend, timeout_s), "await program.arun(...)")
         return here
+
+    def leave(self, backend: Backend) -> None:
+        """Leave a backend that was entered here, and wait until it has ended; RuntimeError in the house's own loop."""
+        if (loop := self._loop) is not None:
+            wait_in(loop, lambda: self._dismiss(backend), "await of it in another loop")
 
     def bodies(self, loop: asyncio.AbstractEventLoop) -> Bodies:
         """Give what performs plain functions in a loop."""
@@ -101,44 +126,83 @@ class House:
             return self._loop
 
     async def _live(self, ready: threading.Event) -> None:
-        """Enter backends as they come, one after the other, and leave them in reverse: all in this one task."""
+        """Be there for backends, each in a task of its own, and leave them in reverse."""
         self._loop = asyncio.get_running_loop()
         self._closing = closing = asyncio.Event()
-        self._wanted = wanted = asyncio.Queue()
-        ready.set()
-        async with AsyncExitStack() as stack:
-            closed = asyncio.ensure_future(closing.wait())
-            while not closing.is_set():
-                want = asyncio.ensure_future(wanted.get())
-                await asyncio.wait((want, closed), return_when=asyncio.FIRST_COMPLETED)
-                if not want.done():
-                    want.cancel()
-                    break
-                backend, entered = want.result()
-                await _enter(stack, backend, entered)
-            await closed
+        self._stays = stays = {}
+        self._context = copy_context()
+        failures: list[Exception] = []
+        async with anyio.create_task_group() as group:
+            self._group = group
+            ready.set()
+            await closing.wait()
+            for stay in reversed(list(stays.values())):
+                await stay.end()
+                if stay.failure is not None:
+                    failures.append(stay.failure)
+        if failures:
+            raise failures[0]
 
-    async def _admit(self, backend: Backend) -> None:
-        if home_of(backend) is None:
-            assert self._wanted is not None
-            entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._wanted.put_nowait((backend, entered))
-            await entered
+    async def _admit(self, backend: Backend, timeout_s: float | None = None) -> None:
+        if home_of(backend) is not None:
+            return
+        stay = self._stays.get(id(backend))
+        if stay is None:
+            assert self._group is not None
+            stay = self._stays[id(backend)] = _Stay(backend, self._stays)
+            self._context.run(self._group.start_soon, stay.live)  # it is nobody's: it sees no caller's variables
+        with anyio.move_on_after(timeout_s):
+            await stay.entered.wait()
+        if not stay.entered.is_set():
+            stay.leave()
+            raise TimeoutError(f"{type(backend).__name__} was not there after {timeout_s:g} s")
+        if stay.refusal is not None:
+            raise stay.refusal
+
+    async def _dismiss(self, backend: Backend) -> None:
+        if (stay := self._stays.get(id(backend))) is not None:
+            await stay.end()
+            if stay.failure is not None:
+                raise stay.failure
 
 
-async def _enter(stack: AsyncExitStack, backend: Backend, entered: asyncio.Future[None]) -> None:
-    error: BaseException | None = None
-    if home_of(backend) is None:  # else another program asked for it as well, and was first
+class _Stay:
+    """One backend in the house, from its entering to its leaving, in one task."""
+
+    def __init__(self, backend: Backend, stays: dict[int, _Stay]) -> None:
+        self._backend = backend
+        self._stays = stays
+        self._leaving = asyncio.Event()
+        self._left = asyncio.Event()
+        self.entered = asyncio.Event()  # or refused
+        self.refusal: Exception | None = None
+        self.failure: Exception | None = None
+
+    async def live(self) -> None:
         try:
-            await stack.enter_async_context(backend)
-        except Exception as caught:
-            error = caught
-    if entered.done():  # whoever asked has gone
-        return
-    if error is None:
-        entered.set_result(None)
-    else:
-        entered.set_exception(error)
+            async with self._backend:
+                self.entered.set()
+                await self._leaving.wait()
+        except Exception as error:
+            if not self.entered.is_set():
+                self.refusal = error
+            elif self._leaving.is_set():
+                self.failure = error
+            else:  # in the middle of its life: programs on it get its error, and nobody else is there to be told
+                _LOG.error("%s has ended", type(self._backend).__name__, exc_info=error)
+        finally:
+            self._stays.pop(id(self._backend), None)
+            self.entered.set()
+            self._left.set()
+
+    def leave(self) -> None:
+        """Leave as soon as it was entered."""
+        self._leaving.set()
+
+    async def end(self) -> None:
+        """Leave, and wait until nothing of it is left."""
+        self.leave()
+        await self._left.wait()
 
 
 def home_of(backend: Backend) -> asyncio.AbstractEventLoop | None:
@@ -170,12 +234,18 @@ HOUSE = House()
 """The one thing here that a whole process shares; it starts nothing until a program needs it."""
 
 
-def set_default_backend(backend: Backend | None) -> None:
-    """Let programs run on `backend` unless they are given another; None goes back to the embedded engine.
+def backend_of(given: Any) -> Backend:
+    """Give a backend, or that of a Runtime; InvalidRequest for anything else."""
+    backend = getattr(given, "endpoint", given)
+    if not isinstance(backend, Backend):
+        raise InvalidRequest("backend", f"{given!r:.80} is no callboard.Backend")
+    return backend
+
+
+def set_default_backend(backend: Any) -> None:
+    """Let programs run on `backend`, or a Runtime, unless they are given another; None is the embedded engine.
 
     It may be entered already (`async with Engine(...)`), or not: then it is entered on first use, in a background
     loop, and left when the interpreter exits.
     """
-    if backend is not None and not isinstance(backend, Backend):
-        raise InvalidRequest("backend", f"{backend!r:.80} is no callboard.Backend")
-    HOUSE.default = backend
+    HOUSE.default = None if backend is None else backend_of(backend)

@@ -152,11 +152,13 @@ class Program:
         return self._checked(arguments, keywords, backend, self._defaults(sampling, backend))
 
     def _defaults(self, sampling: dict[str, Any], backend: Backend) -> Defaults:
+        skip = HOUSE.settings.skip_special_tokens
         if sampling:
-            return Defaults(sampling, backend)
-        if self._plain is None or not self._plain.hold_for(backend):
-            self._plain = Defaults({}, backend)
-        return self._plain
+            return Defaults(sampling, backend, skip_special_tokens=skip)
+        plain = self._plain
+        if plain is None or not plain.hold_for(backend) or plain.sampling.skip_special_tokens is not skip:
+            plain = self._plain = Defaults({}, backend, skip_special_tokens=skip)
+        return plain
 
     def _item(self, item: Any, backend: Backend, defaults: Defaults) -> Call:
         if isinstance(item, Mapping):

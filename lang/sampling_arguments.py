@@ -67,14 +67,14 @@ class Defaults:
 
     __slots__ = ("_backend", "_beside", "_resolved", "sampling")
 
-    def __init__(self, arguments: Mapping[str, Any], backend: Backend) -> None:
+    def __init__(self, arguments: Mapping[str, Any], backend: Backend, *, skip_special_tokens: bool = True) -> None:
         """Raise InvalidRequest for an unknown name or a bad value."""
         unknown = [name for name in arguments if name not in RUN_ARGUMENTS]
         if unknown:
             known = ", ".join(sorted(RUN_ARGUMENTS))
             raise InvalidRequest(unknown[0], f"no such argument; the sampling arguments are {known}")
         fields = tuple(_fields(arguments.items()))
-        self.sampling = _apply(SamplingParams(), fields)
+        self.sampling = _apply(SamplingParams(skip_special_tokens=skip_special_tokens), fields)
         self.sampling.verify()
         self._beside = {name: value for name, value in fields if name in _BESIDE}
         self._backend = weakref.ref(backend)

@@ -17,7 +17,7 @@ from .generation import News, Work, complete, stream
 from .openai_fields import expect_choices
 from .room import Room
 
-__all__ = ["GenerateRequest", "generate"]
+__all__ = ["GenerateRequest", "generate", "native_sampling"]
 
 T = TypeVar("T")
 
@@ -233,6 +233,14 @@ def _samplings(room: Room, request: GenerateRequest, count: int) -> tuple[int, l
     for sampling in samplings:
         room.service.verify(sampling)
     return n, samplings
+
+
+def native_sampling(
+    given: Any, *, return_logprob: bool = False, logprob_start_len: int = -1, top_logprobs_num: int = 0
+) -> tuple[int, SamplingParams]:
+    """Turn a `sampling_params` object into n and sampling parameters; raises InvalidRequest, naming the field."""
+    native = convert(given, NativeSampling, _SAMPLING_RULES, at="sampling_params")
+    return native.n, _sampling(native, return_logprob, logprob_start_len, top_logprobs_num)
 
 
 def _sampling(native: NativeSampling, wanted: bool, start: int, top: int) -> SamplingParams:

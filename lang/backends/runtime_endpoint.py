@@ -176,7 +176,7 @@ class RuntimeEndpoint(HttpBackend):
 
     # --- about the server --------------------------------------------------------------------------------------------
 
-    async def flush(self) -> None:
+    async def flush(self) -> bool:
         """Empty the server's prefix cache of what no request holds."""
 
         async def ask() -> None:
@@ -184,6 +184,7 @@ class RuntimeEndpoint(HttpBackend):
                 await response.aread()
 
         await self._call(ask)
+        return True
 
     async def statistics(self) -> dict[str, Any]:
         """Give what the server tells of itself (/server_info)."""
