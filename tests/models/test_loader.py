@@ -176,10 +176,24 @@ def test_an_index_may_not_point_outside_its_folder(folder: Path, outside: Any) -
         read(folder)
 
 
-def test_a_damaged_file_is_named(folder: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content[:-100],
+        lambda content: content[:5],
+        lambda _: b"",
+        lambda content: b"\xff" * 8 + content[8:],
+        lambda content: content[:8] + b"?" + content[9:],
+        lambda content: content.replace(b"[50,24]", b"[51,24]", 1),
+    ],
+    ids=["cut short", "five bytes", "empty", "an endless header", "no JSON", "a shape that is not there"],
+)
+def test_a_damaged_file_is_named(folder: Path, damage: Callable[[bytes], bytes]) -> None:
     file = folder / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"model\.safetensors cannot be read as safetensors"):
+    damaged = damage(file.read_bytes())
+    assert damaged != file.read_bytes()
+    file.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"model\.safetensors cannot be read as safetensors: .*; fetch it again"):
         read(folder)
 
 
