@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         user_begin,
         user_end,
     )
-    from .lang.backends import Anthropic, Gemini, OpenAI, Retries, RuntimeEndpoint
+    from .lang.backends import Anthropic, Gemini, OpenAI, Retries, RuntimeEndpoint, VertexAI
 
 __version__ = "0.1.0"
 
@@ -76,6 +76,7 @@ __all__ = [
     "Runtime",
     "RuntimeEndpoint",
     "SamplingParams",
+    "VertexAI",
     "__version__",
     "assistant",
     "assistant_begin",
@@ -106,7 +107,7 @@ _ROOMS = {
     "Backend": ".actors.backend",
     "Engine": ".actors.engine",
     "SamplingParams": ".actors.sampling",
-    **dict.fromkeys(("Anthropic", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint"), ".lang.backends"),
+    **dict.fromkeys(("Anthropic", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint", "VertexAI"), ".lang.backends"),
     **dict.fromkeys(("Aborted", "BackendUnset", "GenerationFailed", "InvalidRequest", "Overloaded"), ".actors.errors"),
 }
 

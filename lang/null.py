@@ -15,6 +15,7 @@ from ..actors.core import Supervisor
 from ..actors.errors import InvalidRequest
 from ..actors.messages import Delta, Finish, Score
 from ..actors.sampling import SamplingParams
+from ..actors.stop_regex import StopSearch
 
 __all__ = ["NullBackend"]
 
@@ -23,7 +24,7 @@ class NullBackend(Backend):
     """Answer every generation with the same text, after `latency_s` seconds; the first choice is the likeliest.
 
     text: what to say, or a function from the Prompt to it.  A character counts as a token: max_tokens cuts the text,
-    and so does a stop string.  It has no tokenizer.
+    and so does a stop.  It has no tokenizer.
     """
 
     def __init__(
@@ -116,6 +117,8 @@ def _cut(text: str, prompt: Prompt, sampling: SamplingParams) -> tuple[str, Fini
     for stop in sampling.stop:
         if (place := text.find(stop)) >= 0:
             text, matched = text[:place], stop
+    if sampling.stop_regex and (found := StopSearch(sampling.stop_regex).feed(text)) is not None:
+        text, matched = text[: found.start], found.pattern
     long = len(text) > sampling.max_new_tokens
     if long:
         text, matched = text[: sampling.max_new_tokens], None

@@ -6,5 +6,6 @@ from .fault import Retries
 from .gemini import Gemini
 from .openai import OpenAI
 from .runtime_endpoint import RuntimeEndpoint
+from .vertex import VertexAI
 
-__all__ = ["Anthropic", "Capabilities", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint"]
+__all__ = ["Anthropic", "Capabilities", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint", "VertexAI"]

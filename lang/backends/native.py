@@ -10,6 +10,7 @@ import msgspec
 from ...actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
 from ...actors.messages import Delta, Finish, FinishReason, TokenLogprob
 from ...actors.sampling import SamplingParams
+from ...actors.stop_regex import StopSearch
 from .fault import Fault
 
 __all__ = ["NativeReply", "native_request"]
@@ -46,13 +47,16 @@ def native_request(prompt: str | Sequence[str | list[int]], sampling: SamplingPa
 class NativeReply:
     """Turn events, each with everything so far, into deltas.
 
-    incremental: whether the server sends only what is new.  Text that may turn out to be the beginning of a stop
-    string is held back: SGLang streams it, and takes it back at the end.
+    incremental: whether the server sends only what is new.  Text that may turn out to be the beginning of a stop is
+    held back: SGLang streams it, and takes it back at the end.
     """
 
     def __init__(self, who: str, sampling: SamplingParams, *, incremental: bool = False) -> None:
         self._who = who
         self._stops = sampling.stop
+        self._search = StopSearch(sampling.stop_regex) if sampling.stop_regex else None
+        self._searched = 0  # characters
+        self._stop_at: int | None = None  # where a stop expression matched: the server is about to end there
         self._incremental = incremental
         self._text = ""  # all of it so far
         self._given = 0  # characters
@@ -86,6 +90,14 @@ class NativeReply:
         """Say how much of the text no stop string can still take away."""
         text = self._text
         held = 0
+        if self._search is not None and self._stop_at is None:
+            found = self._search.feed(text[self._searched :])
+            self._searched = len(text)
+            held = self._search.held
+            if found is not None:
+                self._stop_at = found.start
+        if self._stop_at is not None:
+            return max(self._given, self._stop_at)
         for stop in self._stops:
             for length in range(min(len(stop), len(text)), held, -1):
                 if text.endswith(stop[:length]):

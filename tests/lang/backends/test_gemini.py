@@ -71,3 +71,17 @@ async def test_an_access_token_goes_as_authorization():
             assert service.asked[0].headers["authorization"] == "Bearer lent"
     with pytest.raises(InvalidRequest, match="api_key"):
         Gemini("gemini")
+
+
+def test_vertex_is_told_by_project_and_location(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GCP_PROJECT_ID", "GCP_LOCATION"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(cb.InvalidRequest, match="GCP_PROJECT_ID"):
+        cb.VertexAI("gemini-2.5-flash", token="t")
+    monkeypatch.setenv("GCP_LOCATION", "europe-west4")
+    backend = cb.VertexAI("gemini-2.5-flash", token="t", project="mine")
+    assert backend.base_url == (
+        "https://europe-west4-aiplatform.googleapis.com/v1/projects/mine/locations/europe-west4/publishers/google"
+    )
+    with pytest.raises(cb.InvalidRequest, match="safety_settings"):
+        cb.VertexAI("gemini-2.5-flash", {}, token="t", project="mine")

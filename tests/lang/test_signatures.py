@@ -1,0 +1,103 @@
+"""The names and arguments that SGLang's users know, in their order and with their defaults."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+import callboard as sgl
+
+SAMPLING = [
+    "n", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p", "frequency_penalty",
+    "presence_penalty", "ignore_eos", "return_logprob", "logprob_start_len", "top_logprobs_num",
+    "return_text_in_logprobs",
+]  # fmt: skip
+RUN = {
+    "max_new_tokens": 128, "n": 1, "stop": None, "stop_token_ids": None, "stop_regex": None, "temperature": 1.0,
+    "top_p": 1.0, "top_k": -1, "min_p": 0.0, "frequency_penalty": 0.0, "presence_penalty": 0.0, "ignore_eos": False,
+    "return_logprob": None, "logprob_start_len": None, "top_logprobs_num": None, "return_text_in_logprobs": None,
+}  # fmt: skip
+NAMES = [
+    "Anthropic", "Engine", "OpenAI", "Runtime", "RuntimeEndpoint", "VertexAI", "assistant", "assistant_begin",
+    "assistant_end", "flush_cache", "function", "gen", "gen_int", "gen_string", "get_server_info", "global_config",
+    "greedy_token_selection", "select", "separate_reasoning", "set_default_backend", "system", "system_begin",
+    "system_end", "token_length_normalized", "unconditional_likelihood_normalized", "user", "user_begin", "user_end",
+    "__version__",
+]  # fmt: skip
+
+
+def positional(function: Any) -> list[str]:
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+    return [one.name for one in inspect.signature(function).parameters.values() if one.kind in kinds]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_name_is_there(name: str) -> None:
+    assert name in sgl.__all__
+
+
+def test_generations_take_their_arguments_in_the_same_order() -> None:
+    assert positional(sgl.gen) == [
+        "name", "max_tokens", "min_tokens", *SAMPLING, "dtype", "choices", "choices_method", "regex", "json_schema",
+    ]  # fmt: skip
+    for function in (sgl.gen_int, sgl.gen_string):
+        assert positional(function) == ["name", "max_tokens", *SAMPLING]
+    assert positional(sgl.select) == ["name", "choices", "temperature", "choices_method"]
+    assert positional(sgl.separate_reasoning) == ["expr", "model_type"]
+    assert positional(sgl.function) == ["func", "num_api_spec_tokens"]
+    for function in (sgl.gen, sgl.gen_int, sgl.gen_string):
+        parameters = inspect.signature(function).parameters.values()
+        assert {one.default for one in parameters} == {None}
+
+
+def test_typed_generations_are_gen_with_a_type() -> None:
+    assert sgl.gen_int("x", 5, 2, stop="a") == sgl.gen("x", 5, n=2, stop="a", dtype=int)
+    assert sgl.gen_string("x", temperature=0.5) == sgl.gen("x", temperature=0.5, dtype=str)
+
+
+def test_a_run_takes_every_sampling_argument_at_its_default() -> None:
+    @sgl.function
+    def ask(s: Any, question: str) -> str:
+        s += question + sgl.gen("a")
+        return s["a"]
+
+    with sgl_backend() as backend:
+        assert ask.run("Q", **RUN, stream=False, backend=backend, use_thread=True).ret_value == "null"
+        assert ask(question="Q", backend=backend)["a"] == "null"
+        states = ask.run_batch(
+            batch_kwargs=[{"question": "Q"}, ("R",)], **RUN, backend=backend, num_threads="auto", progress_bar=False,
+            generator_style=False,
+        )  # fmt: skip
+        assert [state["a"] for state in states] == ["null", "null"]
+        assert ask.run_batch([], backend=backend) == []
+
+
+def test_binding_keeps_everything_else_about_a_program() -> None:
+    @sgl.function
+    def ask(s: Any, question: str, answer: str) -> None:
+        """Ask."""
+        s += question + answer
+
+    ask.note = "kept"  # type: ignore[attr-defined]
+    bound = ask.bind(question="Q").bind(answer="A")
+    assert {**vars(bound), "bound": None} == {**vars(ask), "bound": None}
+    assert (bound.bound, ask.bound) == ({"question": "Q", "answer": "A"}, {})
+    with sgl_backend() as backend:
+        assert bound.run(backend=backend).text() == "QA"
+
+
+def sgl_backend() -> Any:
+    from contextlib import contextmanager
+
+    from callboard.lang.house import HOUSE
+
+    @contextmanager
+    def lent() -> Any:
+        try:
+            yield sgl.NullBackend()
+        finally:
+            HOUSE.close()
+
+    return lent()
