@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -276,18 +277,28 @@ class ProgramState:
 
     def _found(self, name: str, instead: str, timeout: float | None = None) -> Variable:
         self._check_scope(name)
-        variable = self._stream.find(name, whole=not self._inside)
-        return variable or self._wait(lambda: self._settled(name, timeout), f"await state.{instead}({name!r})")
+        stream, whole = self._stream, not self._inside
+        variable = stream.find(name, whole=whole)
+        if variable is None:
+            make = partial(stream.settled, name, whole=whole)
+            make = make if timeout is None else partial(_in_time, make, timeout)
+            variable = self._wait(make, f"await state.{instead}({name!r})")
+        return variable
 
     async def _settled(self, name: str, timeout: float | None = None) -> Variable:
         self._check_scope(name)
         stream, whole = self._stream, not self._inside
         variable = stream.find(name, whole=whole)
         if variable is None:
-            with fail_after(timeout):
-                variable = await await_in(stream.loop, lambda: stream.settled(name, whole=whole))
+            make = partial(stream.settled, name, whole=whole)
+            variable = await await_in(stream.loop, make if timeout is None else partial(_in_time, make, timeout))
         return variable
 
     def _check_scope(self, name: str) -> None:
         if self._inside and any(name == opened for opened, _ in self._stream.scopes):
             raise InvalidRequest(name, "its var_scope is still open; read it behind the `with` block")
+
+
+async def _in_time(make: Callable[[], Coroutine[Any, Any, R]], timeout: float) -> R:
+    with fail_after(timeout):  # only where it is asked for: a scope a read is dear with ten thousand of them
+        return await make()
