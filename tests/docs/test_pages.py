@@ -25,6 +25,7 @@ def blocks(page: str) -> str:
     [
         ("README.md", ["Rome", "Tokyo", "Paris"]),
         ("docs/async-lm.md", ["Paris", "torch.Size([2, 4096])", "torch.Size([4096])"]),
+        ("docs/sglang.md", ["Paris"]),
         ("docs/tutorial.md", ["Rome", "Tokyo", "calculator", "8.8.8.8", "Berlin", "Paris", "42", "temperature: -1"]),
     ],
 )
