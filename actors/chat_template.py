@@ -26,32 +26,46 @@ _MARK = "\ue000callboard\ue001"  # private-use characters: no template and no to
 class ChatTemplate:
     """Render messages to a prompt.
 
-    source: the Jinja template; special: the names a template may use (bos_token, eos_token, ...).  The environment is
-    an immutable sandbox: a template comes with a model's files and is not trusted.
+    source: the Jinja template; special: the names a template may use (bos_token, eos_token, ...); stop: strings that
+    end what the assistant says, beside the model's own end tokens.  The environment is an immutable sandbox: a template
+    comes with a model's files and is not trusted.  Raises InvalidRequest if it is no template.
     """
 
-    def __init__(self, source: str = PLAIN, special: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, source: str = PLAIN, special: Mapping[str, str] | None = None, *, stop: tuple[str, ...] = ()
+    ) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.Undefined)
         environment.globals["raise_exception"] = _refuse
         environment.filters["tojson"] = _to_json
         self.source = source
         self.special = dict(special or {})
-        self._template = environment.from_string(source)
+        self.stop = stop
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise InvalidRequest("chat_template", f"it is no Jinja template: {error}") from error
         self._roles: dict[tuple[str, str | None, str | None], tuple[str, str]] = {}
 
     @classmethod
     def load(cls, folder: Path) -> ChatTemplate:
-        """Read the template from a model folder: chat_template.jinja, else tokenizer_config.json's, else PLAIN."""
-        config: dict[str, Any] = {}
-        if (path := folder / "tokenizer_config.json").exists():
-            config = msgspec.json.decode(path.read_bytes())
-        special = {name: _token_text(config[name]) for name in _SPECIAL if config.get(name)}
+        """Read the template from a model folder; PLAIN if it brings none."""
+        return cls.find(folder) or ChatTemplate.of(PLAIN, folder)
+
+    @classmethod
+    def find(cls, folder: Path) -> ChatTemplate | None:
+        """Read the template from a model folder: chat_template.jinja, else tokenizer_config.json's, else None."""
         if (path := folder / "chat_template.jinja").exists():
-            return cls(path.read_text(encoding="utf-8"), special)
-        source = config.get("chat_template") or PLAIN
+            return ChatTemplate.of(path.read_text(encoding="utf-8"), folder)
+        source = _config(folder).get("chat_template")
         if isinstance(source, list):  # several named templates: the one called "default" speaks
-            source = next((item["template"] for item in source if item.get("name") == "default"), PLAIN)
-        return cls(source, special)
+            source = next((item["template"] for item in source if item.get("name") == "default"), None)
+        return ChatTemplate.of(source, folder) if source else None
+
+    @staticmethod
+    def of(source: str, folder: Path) -> ChatTemplate:
+        """Give a template that may use the special tokens of a model folder."""
+        config = _config(folder)
+        return ChatTemplate(source, {name: _token_text(config[name]) for name in _SPECIAL if config.get(name)})
 
     def render(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> str:
         """Give the prompt for `messages` (each with role and content); InvalidRequest if the template refuses."""
@@ -92,6 +106,11 @@ class ChatTemplate:
         if opening is not None and opening.startswith(before):
             return opening[len(before) :], suffix
         return prefix.removeprefix(before), suffix
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    return msgspec.json.decode(path.read_bytes()) if path.exists() else {}
 
 
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")

@@ -41,6 +41,7 @@ from .messages import (
 )
 from .reader import Reader
 from .sampling import SamplingParams
+from .template_book import choose_template
 from .tree import Tree
 from .wires import Wires
 
@@ -61,12 +62,15 @@ class Engine(Backend):
     """Serve one model.  `async with Engine(...) as engine:` is its whole life.
 
     Lives in the loop that enters the block, installs no signal handler, sets no loop policy, and works off the main
-    thread.  Arguments: see EngineOptions.  Raises ValueError, naming the argument, before anything starts.
+    thread.  chat_template: how messages are written, see `choose_template`; None is the tokenizer's own.  Other
+    arguments: see EngineOptions.  Raises ValueError, naming the argument, before anything starts.
     """
 
     knows_texts = True
 
-    def __init__(self, model: str | Path = "embedded", **options: Any) -> None:
+    def __init__(
+        self, model: str | Path = "embedded", *, chat_template: ChatTemplate | str | None = None, **options: Any
+    ) -> None:
         try:
             self.options = EngineOptions(model=str(model), **options)
         except TypeError as error:
@@ -77,7 +81,8 @@ class Engine(Backend):
         self.name = self.options.served_name or (
             f"callboard-{self.folder.parent.name}" if self.options.model == "embedded" else self.folder.name
         )
-        self.chat_template = ChatTemplate.load(self.folder)
+        self.chat_template = choose_template(chat_template, self.folder, self.options.model)
+        self._stop_ids: dict[str, int] = {}  # the template's stop strings that are a token
         self._wires = Wires()
         self._requests = itertools.count(1)
         self._stack: AsyncExitStack | None = None
@@ -97,6 +102,7 @@ class Engine(Backend):
             raise
         self.programs: Supervisor = self._tree.programs
         self.limits: EngineLimits = self._tree.limits
+        self._stop_ids = await self._stop_tokens()
         self.loop = asyncio.get_running_loop()
         return self
 
@@ -134,6 +140,8 @@ class Engine(Backend):
         """
         sampling = sampling or SamplingParams()
         self.verify(sampling)
+        if self._stop_ids:
+            sampling = self._with_stop_tokens(sampling)
         tokens = await self._tokens(prompt)
         healing: Healing | None = None
         if sampling.heal and (healing := await self._heal(prompt, tokens)) is not None:
@@ -241,6 +249,17 @@ class Engine(Backend):
         if ids.ndim != 1 or (ids.size and not (ids.min() >= 0 and ids.max() < self.limits.vocabulary)):
             raise InvalidRequest("prompt", f"token ids must lie in 0 to {self.limits.vocabulary - 1}, in one list")
         return ids.astype(np.int32).tobytes()
+
+    async def _stop_tokens(self) -> dict[str, int]:
+        """Find the template's stop strings that are one token: a special one is in no text."""
+        ids = {
+            stop: np.frombuffer(await self.encode(stop, beginning=False), np.int32) for stop in self.chat_template.stop
+        }
+        return {stop: int(found[0]) for stop, found in ids.items() if len(found) == 1}
+
+    def _with_stop_tokens(self, sampling: SamplingParams) -> SamplingParams:
+        more = [token for stop, token in self._stop_ids.items() if stop in sampling.stop]
+        return msgspec.structs.replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *more))
 
     async def _heal(self, prompt: Prompt | str | bytes | Sequence[int], tokens: bytes) -> Healing | None:
         """Decide which of a prompt's last tokens to take back: of a program's, those of constant text."""

@@ -12,7 +12,7 @@ __all__ = ["add_engine_arguments", "make_engine", "summary"]
 
 _OPTIONS = (
     "device", "dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens", "attention",
-    "max_queued", "policy", "load_format", "served_name", "threads", "seed",
+    "max_queued", "policy", "load_format", "served_name", "threads", "seed", "chat_template",
 )  # fmt: skip
 
 
@@ -41,6 +41,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("longest-prefix", "first-come"),
         help="which waiting request goes first (default longest-prefix)",
     )
+    add("--chat-template", metavar="NAME", help="a template's name or Jinja file; by default the tokenizer's own")
     add("--load-format", choices=("auto", "dummy"), help="dummy fills the weights at random: for measuring")
     add("--served-name", "--served-model-name", metavar="NAME", help="what clients call the model")
     add("--threads", type=int, metavar="N", help="of torch on a CPU")

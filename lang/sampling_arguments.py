@@ -89,6 +89,9 @@ class Defaults:
         asked = self._resolved.get(options)
         if asked is None:
             sampling = _apply(self.sampling, options)
+            if stops := backend.chat_template.stop:
+                more = (stop for stop in stops if stop not in sampling.stop)
+                sampling = msgspec.structs.replace(sampling, stop=(*sampling.stop, *more))
             _verify(sampling)
             backend.verify(sampling)
             beside = self._beside | {name: value for name, value in options if name in _BESIDE}

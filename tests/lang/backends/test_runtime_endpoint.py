@@ -193,7 +193,7 @@ async def test_a_server_without_a_template_gets_the_one_that_is_named():
         async with serving(service_of(NATIVE)) as service:
             async with RuntimeEndpoint(service.url, chat_template_name="chatml") as remote:
                 assert remote.chat_template.role("user", ()) == ("<|im_start|>user\n", "<|im_end|>\n")
-        with pytest.raises(InvalidRequest, match="chat_template_name: 'vicuna' is not one of chatml"):
+        with pytest.raises(InvalidRequest, match="chat_template_name: 'vicuna' is not one of c4ai-command-r, chatml"):
             RuntimeEndpoint("http://127.0.0.1:1", chat_template_name="vicuna")
         with pytest.raises(InvalidRequest, match="base_url"):
             RuntimeEndpoint("127.0.0.1:1")
