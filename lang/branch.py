@@ -34,16 +34,17 @@ class Branch(Stream):
     The parent's stream begins it, ends it when it ends itself, and does not leave before it is gone.
     """
 
-    mark = Mark()  # where it goes on from
-    called_off = False  # ended by its owner or its kin, and for no failure of its own
-    dismissed = False  # nobody wants what came of it
-    _life: asyncio.Task[None] | None = None
-    _idle: asyncio.Future[None] | None = None
+    __slots__ = ("_idle", "_kin", "_life", "called_off", "dismissed", "mark", "position_offset")
 
     def __init__(self, name: str, parent: StreamState, kin: Kin, position_offset: int) -> None:
         super().__init__(name, parent.backend, parent.defaults, parent)
         self._kin: Kin | None = kin  # until it is gone
         self.position_offset = position_offset
+        self.mark = Mark()  # where it goes on from
+        self.called_off = False  # ended by its owner or its kin, and for no failure of its own
+        self.dismissed = False  # nobody wants what came of it
+        self._life: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
 
     def begin(self, transcript: Transcript, mark: Mark) -> None:
         """Come to life, behind what was said so far."""

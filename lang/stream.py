@@ -25,7 +25,7 @@ class Stream(StreamState, Actor[ToStream]):
     One that was made lies idle until `start`; what is appended before waits in `steps`.
     """
 
-    _task: asyncio.Task[Any] | None = None
+    __slots__ = ()
 
     # --- life ------------------------------------------------------------------------------------------------------
 

@@ -30,49 +30,47 @@ class StreamState:
     waiter raises it.
     """
 
-    # What it is until something happens; set here, a stream costs less (of ten thousand, most stay so for long).
+    __slots__ = (
+        "_task", "_trace", "address", "backend", "begun", "bell", "branched", "defaults", "ended", "error", "executed",
+        "forks", "gone", "listening", "loop", "name", "observed", "over", "performer", "returned", "role", "scopes",
+        "seen_outside", "steps", "submitted", "text_bell", "thread", "transcript", "variables",
+    )  # fmt: skip
+
     ref: Ref[ToStream]  # of the actor it is
-    scopes: tuple[tuple[str, Variable], ...] = ()  # open ones
-    steps: list[Any] | None = None  # appended, and not taken by the stream
-    ended = False  # no more may be appended
-    executed = 0  # steps
-    over = False
-    gone = False  # and neither its task nor a branch is left
-    error: BaseException | None = None
-    observed = False  # somebody has seen the error
-    seen_outside = False  # somebody who is not the body
-    returned: Any = None  # what the body returned
-    address: Ref[ToStream] | None = None  # once it was started
-    listening = False  # it waits for messages: until then it looks for itself
-    performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
-    forks: tuple[Any, ...] = ()  # of Kin: those whose branches may still run
-    branched = 0  # how many branches it ever had
-    _trace: TracebackType | None = None
 
     def __init__(self, name: str, backend: Backend, defaults: Defaults, parent: StreamState | None = None) -> None:
         self.name = name
         self.backend = backend
         self.defaults = defaults
-        self.loop: asyncio.AbstractEventLoop
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop() if parent is None else parent.loop
+        self.thread = get_ident() if parent is None else parent.thread
+        # What the body has written so far.
+        self.variables: dict[str, Variable] = {} if parent is None else dict(parent.variables)
+        self.role: str | None = None if parent is None else parent.role
+        self.scopes: tuple[tuple[str, Variable], ...] = ()
+        self.submitted = 0 if parent is None else 1  # steps; a branch's start counts as one
+        self.steps: list[Any] | None = None  # appended, and not taken by the stream
+        self.ended = False  # no more may be appended
+        # What was executed so far.
+        self.begun = parent is None  # what it was branched from is there
+        self.transcript = Transcript() if parent is None else parent.transcript  # a branch gets its own at its start
+        self.executed = 0  # steps
+        self.over = False
+        self.gone = False  # and neither its task nor a branch is left
+        self.error: BaseException | None = None
+        self.observed = False  # somebody has seen the error
+        self.seen_outside = False  # somebody who is not the body
+        self.returned: Any = None  # what the body returned
+        # Who is concerned.
         self.bell = Bell()
         self.text_bell = Bell()
-        self.variables: dict[str, Variable]
-        if parent is None:
-            self.loop = asyncio.get_running_loop()
-            self.thread = get_ident()
-            self.variables = {}
-            self.role: str | None = None
-            self.submitted = 0  # steps
-            self.begun = True  # what it was branched from is there
-            self.transcript = Transcript()
-        else:
-            self.loop = parent.loop
-            self.thread = parent.thread
-            self.variables = dict(parent.variables)
-            self.role = parent.role
-            self.submitted = 1  # its start counts as one
-            self.begun = False
-            self.transcript = parent.transcript  # it gets its own at its start
+        self.address: Ref[ToStream] | None = None  # once it was started
+        self.listening = False  # it waits for messages: until then it looks for itself
+        self.performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
+        self.forks: tuple[Any, ...] = ()  # of Kin: those whose branches may still run
+        self.branched = 0  # how many branches it ever had
+        self._task: asyncio.Task[Any] | None = None  # while it executes
+        self._trace: TracebackType | None = None
 
     # --- being told ------------------------------------------------------------------------------------------------
 
