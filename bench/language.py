@@ -21,6 +21,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import language_live
+from language_live import ITEM, LIVE
+
 PEER = Path("/tmp/callboard-bench-sglang")
 PEER_VERSION = "0.5.9"
 PEER_NEEDS = ["numpy", "tqdm", "pybase64", "requests", "ipython", "pydantic", "aiohttp"]
@@ -28,7 +31,6 @@ RESULTS = Path(__file__).parent / "results" / "language.json"
 
 LATENCY_S = 0.05
 AT_ONCE = 2000
-LIVE = 10_000
 
 
 def chat_body(lang: Any) -> Any:
@@ -66,9 +68,6 @@ def fork_body(lang: Any) -> Any:
     return lang.function(fork)
 
 
-ITEM = {"first": "What is the capital of France?", "second": "And of Japan?"}
-
-
 # --- one measurement, in a process of its own ---------------------------------------------------------------------
 
 
@@ -87,31 +86,12 @@ def ours(case: str) -> dict[str, float]:
         check(states, case)
         return {"programs_s": count / wall, "cpu_us": cpu / count * 1e6}
 
-    async def live() -> dict[str, float]:
-        import psutil
-
-        process = psutil.Process()
-        body = reading_body(callboard)
-        async with callboard.NullBackend(latency_s=3600.0, text="Paris") as backend:
-            tasks = [asyncio.ensure_future(body.arun(backend=backend, **ITEM)) for _ in range(100)]
-            await settle(backend, 100)
-            before = process.memory_info().rss
-            tasks += [asyncio.ensure_future(body.arun(backend=backend, **ITEM)) for _ in range(LIVE)]
-            await settle(backend, 100 + LIVE)
-            after = process.memory_info().rss
-            started = time.process_time()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            cancelling = time.process_time() - started
-        return {"bytes": (after - before) / LIVE, "cancel_us": cancelling / len(tasks) * 1e6}
-
-    return asyncio.run(live() if case == "live" else measure())
-
-
-async def settle(backend: Any, generations: int) -> None:
-    while backend.generations < generations:  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    lives = {
+        "live": lambda: language_live.live(reading_body(callboard)),
+        "branches": lambda: language_live.branches(100),
+        "first_chunk": language_live.first_chunk,
+    }
+    return asyncio.run(lives.get(case, measure)())
 
 
 def peer(case: str) -> dict[str, float]:
@@ -119,6 +99,8 @@ def peer(case: str) -> dict[str, float]:
     from sglang.lang.backend.base_backend import BaseBackend
     from sglang.lang.chat_template import get_chat_template
 
+    if case == "first_chunk":
+        return language_live.peer_first_chunk()
     latency = LATENCY_S if case.endswith("50ms") else 0.0
 
     class NullBackend(BaseBackend):
@@ -204,6 +186,11 @@ def main() -> None:
                 theirs.append(measure(python, "peer", case))
         results[case] = {"ours": median(mine), "peer": median(theirs) if theirs else None}
     results["live"] = {"ours": measure(sys.executable, "ours", "live"), "programs": LIVE}
+    results["branches"] = {"ours": measure(sys.executable, "ours", "branches")}
+    results["first_chunk"] = {
+        "ours": measure(sys.executable, "ours", "first_chunk"),
+        "peer": None if python is None else measure(python, "peer", "first_chunk"),
+    }
     report(cases, results)
 
 
@@ -225,7 +212,18 @@ def report(cases: dict[str, str], results: dict[str, Any]) -> None:
     console.print(table)
     live = results["live"]["ours"]
     size, cancel = f"{live['bytes']:,.0f} bytes each (limit 25,000)", f"{live['cancel_us']:.0f} us"
-    console.print(f"{LIVE:,} live programs: {size}; cancelling one: {cancel}")
+    console.print(f"{LIVE:,} live programs: {size}; {live['threads_more']:.0f} threads more; cancelling one: {cancel}")
+    tree = results["branches"]["ours"]
+    console.print(
+        f"{tree['branches']:,.0f} branches, forks of forks: {tree['cpu_us']:.0f} us and {tree['bytes']:,.0f} bytes "
+        f"each, {tree['wall_s']:.2f} s in all; cancelling one: {tree['cancel_us']:.0f} us"
+    )
+    for who, chunk in results["first_chunk"].items():
+        if chunk is not None:
+            console.print(
+                f"first chunk after the backend's, {chunk['programs']:,.0f} live programs, {who}: "
+                f"median {chunk['median_ms']:.2f} ms, p99 {chunk['p99_ms']:.2f} ms (limit 1 ms)"
+            )
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(
         json.dumps(
