@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import msgspec
@@ -18,6 +18,7 @@ __all__ = [
     "server_info", "tokenize",
 ]  # fmt: skip
 
+_LISTS = 4096  # of token ids in one /detokenize
 _PATIENCE_S = 5.0  # what an engine gets to tell its statistics
 _PUBLIC = (
     "body_bytes", "choices", "grace_s", "header_bytes", "host", "live_requests", "port", "sequences",
@@ -173,7 +174,18 @@ async def tokenize(room: Room, exchange: Exchange, body: bytes) -> None:
 
 
 async def detokenize(room: Room, exchange: Exchange, body: bytes) -> None:
-    """Give the text of token ids."""
+    """Give the text of token ids, or of each list of them."""
     request = parse(body, DetokenizeRequest, Rules())
-    ids = memoryview(token_ids(request.tokens, "tokens", room.service.limits.vocabulary)).cast("i").tolist()
-    await exchange.reply_json({"text": await room.service.decode(ids)})
+    given: Any = request.tokens
+    if not isinstance(given, list) or not given or not isinstance(given[0], list):
+        await exchange.reply_json({"text": await _text(room, given)})
+        return
+    lists = cast("list[Any]", given)
+    if len(lists) > _LISTS:
+        raise InvalidRequest("tokens", f"{len(lists)} lists given, at most {_LISTS} allowed")
+    await exchange.reply_json({"text": [await _text(room, one) for one in lists]})
+
+
+async def _text(room: Room, given: Any) -> str:
+    ids = memoryview(token_ids(given, "tokens", room.service.limits.vocabulary)).cast("i").tolist()
+    return await room.service.decode(ids)

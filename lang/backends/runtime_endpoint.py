@@ -30,6 +30,7 @@ _LOG = logging.getLogger("callboard.backends")
 _RETRYABLE = frozenset({429, 502, 503, 504, 529})
 _MARGIN = 8  # tokens before the prompt's end from which choices are first looked at
 _BATCH = 64  # choices a request
+_LISTS = 4096  # tokens whose texts are asked for in a request
 _ABLE = Capabilities(sampling=EVERYTHING, select=True, unconditional=True, outside=True, prefill=True, least_tokens=0)
 
 
@@ -40,6 +41,8 @@ class RuntimeEndpoint(HttpBackend):
     called `chat_template_name`, or what the server tells of its own; a server that tells none gets roles written
     plainly.  Entering it asks the server for its model: GenerationFailed if it cannot be reached.
     """
+
+    knows_texts = True
 
     def __init__(
         self,
@@ -173,6 +176,17 @@ class RuntimeEndpoint(HttpBackend):
                 raise GenerationFailed(f"{self.who} answered a batch of {len(batch)} with something else")
             read += [_meta(reply, self.who) for reply in cast("list[Any]", replies)]
         return read
+
+    async def token_texts(self, tokens: Sequence[int]) -> list[str]:
+        texts: list[str] = []
+        for start in range(0, len(tokens), _LISTS):
+            body = {"tokens": [[token] for token in tokens[start : start + _LISTS]]}
+            reply = await self._call(lambda body=body: self._json("POST", "/detokenize", body))
+            told: Any = cast("dict[str, Any]", reply).get("text") if isinstance(reply, dict) else None
+            if not isinstance(told, list) or len(cast("list[Any]", told)) != len(body["tokens"]):
+                raise GenerationFailed(f"{self.who} does not tell its tokens' texts")
+            texts += [str(text) for text in cast("list[Any]", told)]
+        return texts
 
     # --- about the server --------------------------------------------------------------------------------------------
 

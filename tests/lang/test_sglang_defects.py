@@ -179,6 +179,7 @@ async def test_several_texts_come_through_a_server_too() -> None:
     @sgl.function
     def body(s: Any) -> None:
         s += "Once" + sgl.gen("a", n=3, max_tokens=6, temperature=2.0, seed=1)
+        s += sgl.gen("b", max_tokens=6, temperature=0, return_logprob=True, return_text_in_logprobs=True)
 
     async with Engine() as engine:
         supervisor = await engine.supervisor.supervise("gateway", grace=10.0)
@@ -188,6 +189,7 @@ async def test_several_texts_come_through_a_server_too() -> None:
         here = await body.arun(backend=engine)
     assert len(served["a"]) == len(served.get_meta_info("a")) == 3
     assert served["a"] == here["a"]
+    assert "".join(text for _, _, text in served.get_meta_info("b")["output_token_logprobs"]) == served["b"]
 
 
 @guarded

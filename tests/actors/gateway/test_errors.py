@@ -93,6 +93,8 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     ("/abort_request", {"abort_all": True}, "abort_all", "only requests that are named"),
     ("/tokenize", {"prompt": "a", "text": "b"}, "prompt", "exactly one of"),
     ("/detokenize", {"tokens": "abc"}, "tokens", "array of token ids is needed"),
+    ("/detokenize", {"tokens": [[1], "abc"]}, "tokens", "array of token ids is needed"),
+    ("/detokenize", {"tokens": [[1]] * 4097}, "tokens", "4097 lists given, at most 4096"),
 ]  # fmt: skip
 
 

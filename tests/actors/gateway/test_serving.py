@@ -141,6 +141,8 @@ async def test_tokens_there_and_back():
         async with serving(FakeEngine()) as served:
             there = (await served.post("/tokenize", prompt="abc")).json()
             back = (await served.post("/detokenize", tokens=there["tokens"])).json()
+            each = (await served.post("/detokenize", tokens=[[97], [98, 99]])).json()
+    assert each == {"text": ["a", "bc"]}
     assert there == {"tokens": [97, 98, 99], "count": 3, "max_model_len": 4096}
     assert back == {"text": "abc"}
 
