@@ -3,11 +3,12 @@
 A tile holds the G heads that share a key head beside each other, so a key is read once for all of them and a row of
 few new tokens still fills the matrix unit: line m of a tile is query m // G, head m % G.
 
-Shape suffixes:  T new tokens    X tiles    H query heads    K key heads    G = H / K    D head_dim
+Shape suffixes:  T new tokens    X tiles    P parts of a tile's keys    M lines of a tile
+                 H query heads     K key heads    G = H / K    D head_dim
 """
 
 # To the type checker a constant of a kernel is no number.
-# pyright: reportArgumentType=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ import triton.language as tl
 
 from .online import capped, softmax_step
 
-__all__ = ["extend_tiles"]
+__all__ = ["extend_tiles", "merge_tiles"]
 
 
 @triton.jit
@@ -80,6 +81,8 @@ def extend_tiles(
     table_RL,
     tiles_X8,
     out_THD,
+    parts_XKPMD,
+    lse_XKPM,
     q_stride,
     table_stride,
     SCALE: tl.constexpr,
@@ -91,13 +94,15 @@ def extend_tiles(
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    PARTS: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
-    """Attend one tile of new tokens for the G heads of one key head.  Grid: (X, K).
+    """Attend one tile of new tokens for the G heads of one key head, to one part of their keys.  Grid: (X, K, PARTS).
 
     q_THD: a token every q_stride elements, heads dense.  entries_SE: the pool of a layer.  table_RL: int32 slots.
     tiles_X8: as list_extend_tiles makes them, with at most BLOCK_M // G queries each.  WINDOW: 0, or how many keys a
     query sees at most.  UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
+    With one part results go to out_THD, with more to parts_XKPMD and lse_XKPM (float32, to the base of two).
     """
     HEADS: tl.constexpr = KV_HEADS * G
     ENTRY: tl.constexpr = KV_HEADS * 2 * D
@@ -130,22 +135,70 @@ def extend_tiles(
         start = tl.maximum(first_limit - WINDOW, 0)
         inner = start + tl.cdiv(tl.maximum(last + 1 - WINDOW - start, 0), BLOCK_N) * BLOCK_N
     outer = tl.maximum(start + (first_limit - start) // BLOCK_N * BLOCK_N, inner)
+    stop = last + 1
+    if PARTS > 1:
+        size = tl.cdiv(tl.cdiv(stop - start, PARTS), BLOCK_N) * BLOCK_N
+        start += tl.program_id(2) * size
+        stop = tl.minimum(start + size, stop)
     top = tl.full([BLOCK_M], -1e30, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
     result = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     if WINDOW:
         result, total, top = _attend_keys(
-            q, result, total, top, keys, slots_L, limits, last, start, inner, dims,
+            q, result, total, top, keys, slots_L, limits, last, start, tl.minimum(inner, stop), dims,
             True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
         )  # fmt: skip
     result, total, top = _attend_keys(
-        q, result, total, top, keys, slots_L, limits, last, inner, outer, dims,
+        q, result, total, top, keys, slots_L, limits, last, tl.maximum(inner, start), tl.minimum(outer, stop), dims,
         False, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
     )  # fmt: skip
     result, total, top = _attend_keys(
-        q, result, total, top, keys, slots_L, limits, last, outer, last + 1, dims,
+        q, result, total, top, keys, slots_L, limits, last, tl.maximum(outer, start), stop, dims,
         True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
     )  # fmt: skip
-    result = result / total[:, None]
-    at = out_THD + tokens[:, None] * (HEADS * D) + heads_at
-    tl.store(at, result.to(out_THD.dtype.element_ty), mask=inside)
+    if PARTS > 1:
+        # A part may have no keys, and a line of it none that it sees: they weigh nothing.
+        empty = total == 0
+        total = tl.where(empty, 1.0, total)
+        result = result / total[:, None]
+        part = (tl.program_id(0) * KV_HEADS + head) * PARTS + tl.program_id(2)
+        lines = part.to(tl.int64) * BLOCK_M + member
+        tl.store(parts_XKPMD + lines[:, None] * D + dims[None, :], result, mask=inside)
+        lse = tl.where(empty, float("-inf"), top + tl.log2(total))
+        tl.store(lse_XKPM + lines, lse, mask=member < queries * G)
+    else:
+        result = result / total[:, None]
+        at = out_THD + tokens[:, None] * (HEADS * D) + heads_at
+        tl.store(at, result.to(out_THD.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def merge_tiles(
+    tiles_X8,
+    parts_XKPMD,
+    lse_XKPM,
+    out_THD,
+    KV_HEADS: tl.constexpr,
+    G: tl.constexpr,
+    D: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    TILE_ROWS: tl.constexpr,
+    PARTS: tl.constexpr,
+):
+    """Merge the parts of one line of a tile by their log-sum-exps.  Grid: (X * TILE_ROWS, K)."""
+    number = tl.program_id(0) // TILE_ROWS
+    member = tl.program_id(0) % TILE_ROWS
+    head = tl.program_id(1)
+    tile = tiles_X8 + number * 8
+    token, queries = tl.load(tile + 1), tl.load(tile + 2)
+    if member >= queries * G:
+        return
+    dims = tl.arange(0, BLOCK_D)
+    part = ((number * KV_HEADS + head) * PARTS + tl.arange(0, PARTS)).to(tl.int64)
+    lines = part * TILE_ROWS + member
+    lse = tl.load(lse_XKPM + lines)
+    values = tl.load(parts_XKPMD + lines[:, None] * D + dims[None, :], mask=(dims < D)[None, :], other=0.0)
+    weights = tl.exp2(lse - tl.max(lse, 0))
+    merged = tl.sum(weights[:, None] * values, 0) / tl.sum(weights, 0)
+    at = out_THD + ((token + member // G).to(tl.int64) * KV_HEADS * G + head * G + member % G) * D + dims
+    tl.store(at, merged.to(out_THD.dtype.element_ty), mask=dims < D)

@@ -9,7 +9,6 @@ Shape suffixes:  T new tokens    R rows    W items of the decode list    X tiles
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
@@ -18,29 +17,15 @@ from torch import Tensor
 
 from ..kv_pool import KVPool
 from .decode import decode_items, merge_rows
-from .extend import extend_tiles
+from .extend import extend_tiles, merge_tiles
 from .flash_extend import FlashPlan, can_cudnn, can_flash, cudnn_extend, flash_extend, plan_flash
 from .interface import Attention, AttentionBatch
+from .triton_plan import Tiles, TritonPlan, decode_items_at_most, list_items, list_tiles
 from .tuning import Tuning
-from .work_list import list_decode_items, list_extend_tiles
 
-__all__ = ["Extend", "TritonAttention", "TritonPlan"]
+__all__ = ["Extend", "TritonAttention"]
 
 Extend = Literal["triton", "flash", "cudnn"]
-
-
-@dataclass(frozen=True, slots=True)
-class TritonPlan:
-    """A step's work lists.  Tokens [0, extend_tokens) belong to extends, the rest to one decoding row each.
-
-    items_W8: see work_list.py, one list for each window that layers have (0: none); empty if no row decodes.
-    extends: tiles as in work_list.py, or what a library's kernel needs; None if no row extends.
-    """
-
-    table_RL: Tensor
-    extend_tokens: int
-    extends: Tensor | FlashPlan | None
-    items_W8: dict[int, Tensor]
 
 
 class TritonAttention(Attention):
@@ -97,7 +82,7 @@ class TritonAttention(Attention):
         self._tile_queries = self._tile_rows // self._group
         # The interpreter, which is where kernels run on a CPU, cannot multiply bfloat16.
         self._upcast = device.type == "cpu"
-        items = self._items(max_rows)
+        items = decode_items_at_most(max_rows, kv_heads, self.tuning)
         self._parts_WHD = torch.empty(items, heads, head_dim, dtype=torch.float32, device=device)
         self._lse_WH = torch.empty(items, heads, dtype=torch.float32, device=device)
         self._arrived_RK = torch.zeros(max_rows, kv_heads, dtype=torch.int32, device=device)
@@ -117,7 +102,8 @@ class TritonAttention(Attention):
         extend_tokens = sum(batch.query_lengths[:extends]) if extends else 0
         items_W8: dict[int, Tensor] = {}
         if rows > extends:
-            items_W8 = {window: self._list_items(batch, rows - extends, window) for window in set(self.windows) or {0}}
+            windows = set(self.windows) or {0}
+            items_W8 = {window: list_items(batch, window, self.kv_heads, self.tuning) for window in windows}
         return TritonPlan(batch.table_RL, extend_tokens, self._plan_extends(batch) if extends else None, items_W8)
 
     def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: TritonPlan) -> Tensor:
@@ -131,87 +117,38 @@ class TritonAttention(Attention):
             if not plan.items_W8:
                 return results
             out_THD[:first] = results
-        elif isinstance(extends, Tensor):
-            self._extend(q_THD, entries_SE, plan.table_RL, extends, window, out_THD)
+        elif isinstance(extends, Tiles):
+            self._extend(q_THD, entries_SE, plan, extends, window, out_THD)
         if plan.items_W8:
             q_RHD, out_RHD = (q_THD[first:], out_THD[first:]) if first else (q_THD, out_THD)
             self._decode(q_RHD, entries_SE, plan.table_RL, plan.items_W8[window], out_RHD)
         return out_THD
 
-    def _items(self, rows: int) -> int:
-        """Tell how many items the decode list of this many rows has, whatever their lengths."""
-        if self.tuning.fixed_part:
-            return rows * self.tuning.fixed_parts
-        return rows + self._target
-
-    @property
-    def _target(self) -> int:
-        """Tell how many parts of rows a step should have: the programs of one are as many as there are key heads."""
-        return max(1, self.tuning.programs // self.kv_heads)
-
-    def _list_items(self, batch: AttentionBatch, rows: int, window: int) -> Tensor:
-        tuning, lengths_R = self.tuning, batch.lengths_R
-        assert lengths_R is not None
-        items = self._items(rows)
-        items_W8 = torch.empty(items, 8, dtype=torch.int32, device=lengths_R.device)
-        block_r, block_p = _block(rows)
-        list_decode_items[(1,)](
-            lengths_R,
-            batch.rows_R,
-            items_W8,
-            batch.extends,
-            rows,
-            items,
-            self._target,
-            tuning.smallest_part,
-            WINDOW=window,
-            HAS_ROWS=batch.rows_R is not None,
-            BLOCK_N=tuning.decode_keys,
-            FIXED_PART=tuning.fixed_part,
-            FIXED_PARTS=tuning.fixed_parts,
-            BLOCK_R=block_r,
-            BLOCK_P=block_p,
-        )
-        return items_W8
-
-    def _plan_extends(self, batch: AttentionBatch) -> Tensor | FlashPlan:
+    def _plan_extends(self, batch: AttentionBatch) -> Tiles | FlashPlan:
         if batch.starts_R1 is None:
             raise ValueError("AttentionBatch: starts_R1 is None; TritonAttention reads it on the device for extends")
         if self.extend == "triton":
-            return self._list_tiles(batch)
+            return list_tiles(batch, self._tile_queries, self.kv_heads, self.tuning)
         return plan_flash(batch, whole=self.extend == "cudnn" and can_cudnn(batch, self.head_dim, self.windows))
 
-    def _list_tiles(self, batch: AttentionBatch) -> Tensor:
-        assert batch.starts_R1 is not None
-        queries, extends = self._tile_queries, batch.extends
-        tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
-        tiles_X8 = torch.empty(tiles, 8, dtype=torch.int32, device=batch.starts_R1.device)
-        block_r, block_p = _block(extends)
-        list_extend_tiles[(1,)](
-            batch.starts_R1,
-            batch.lengths_R,
-            batch.rows_R,
-            tiles_X8,
-            extends,
-            HAS_ROWS=batch.rows_R is not None,
-            QUERIES=queries,
-            BLOCK_R=block_r,
-            BLOCK_P=block_p,
-        )
-        return tiles_X8
-
     def _extend(
-        self, q_THD: Tensor, entries_SE: Tensor, table_RL: Tensor, tiles_X8: Tensor, window: int, out_THD: Tensor
+        self, q_THD: Tensor, entries_SE: Tensor, plan: TritonPlan, tiles: Tiles, window: int, out_THD: Tensor
     ) -> None:
-        tuning = self.tuning
-        extend_tiles[(len(tiles_X8), self.kv_heads)](
+        tuning, count, parts = self.tuning, len(tiles.tiles_X8), tiles.parts
+        shape = (count, self.kv_heads, parts, self._tile_rows)
+        partial, device = parts > 1, q_THD.device
+        parts_XKPMD = torch.empty(*shape, self.head_dim, dtype=torch.float32, device=device) if partial else None
+        lse_XKPM = torch.empty(shape, dtype=torch.float32, device=device) if partial else None
+        extend_tiles[(count, self.kv_heads, parts)](
             q_THD,
             entries_SE,
-            table_RL,
-            tiles_X8,
+            plan.table_RL,
+            tiles.tiles_X8,
             out_THD,
+            parts_XKPMD,
+            lse_XKPM,
             q_THD.stride(0),
-            table_RL.stride(0),
+            plan.table_RL.stride(0),
             SCALE=self.scale,
             SOFT_CAP=self.soft_cap,
             WINDOW=window,
@@ -221,10 +158,24 @@ class TritonAttention(Attention):
             BLOCK_D=self._block_d,
             BLOCK_M=self._tile_rows,
             BLOCK_N=tuning.extend_keys,
+            PARTS=parts,
             UPCAST=self._upcast,
             num_warps=tuning.extend_warps,
             num_stages=tuning.extend_stages,
         )
+        if partial:
+            merge_tiles[(count * self._tile_rows, self.kv_heads)](
+                tiles.tiles_X8,
+                parts_XKPMD,
+                lse_XKPM,
+                out_THD,
+                KV_HEADS=self.kv_heads,
+                G=self._group,
+                D=self.head_dim,
+                BLOCK_D=self._block_d,
+                TILE_ROWS=self._tile_rows,
+                PARTS=parts,
+            )
 
     def _decode(self, q_RHD: Tensor, entries_SE: Tensor, table_RL: Tensor, items_W8: Tensor, out_RHD: Tensor) -> None:
         tuning = self.tuning
@@ -263,11 +214,3 @@ class TritonAttention(Attention):
                 BLOCK_D=self._block_d,
                 BLOCK_P=16,
             )
-
-
-def _block(rows: int) -> tuple[int, int]:
-    """Give the block of rows and of their parts for a list's kernel: few kinds, so that few are compiled."""
-    for block_rows, block_parts in ((16, 64), (128, 16)):
-        if rows <= block_rows:
-            return block_rows, block_parts
-    return max(512, triton.next_power_of_2(rows)), 4

@@ -18,13 +18,15 @@ class Tuning:
     fused_merge: the program that finishes a row last merges its parts; else a kernel of its own does.
 
     Extend.  extend_rows: queries times the heads that share a key head, of one tile.  extend_keys: as decode_keys.
+    extend_programs, extend_part: where few tiles would leave the device idle, their keys are split over programs too,
+    up to about so many, with no fewer keys a part.
     """
 
-    decode_keys: int = 32
+    decode_keys: int = 64
     decode_warps: int = 2
-    decode_stages: int = 4
-    programs: int = 2112
-    smallest_part: int = 128
+    decode_stages: int = 3
+    programs: int = 1056
+    smallest_part: int = 64
     fixed_part: int = 0
     fixed_parts: int = 16
     fused_merge: bool = True
@@ -32,13 +34,23 @@ class Tuning:
     extend_keys: int = 128
     extend_warps: int = 8
     extend_stages: int = 3
+    extend_programs: int = 264
+    extend_part: int = 256
 
     def __post_init__(self) -> None:
         for name in ("decode_keys", "decode_warps", "extend_rows", "extend_keys", "extend_warps"):
             value = getattr(self, name)
             if value < 1 or value & (value - 1):
                 raise ValueError(f"Tuning: {name} is {value}; it must be a power of two")
-        for name in ("decode_stages", "programs", "smallest_part", "fixed_parts", "extend_stages"):
+        for name in (
+            "decode_stages",
+            "programs",
+            "smallest_part",
+            "fixed_parts",
+            "extend_stages",
+            "extend_programs",
+            "extend_part",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"Tuning: {name} is {getattr(self, name)}; it must be at least 1")
         if min(self.decode_keys, self.extend_keys, self.extend_rows) < 16:

@@ -47,6 +47,16 @@ def test_more_parts_than_are_merged_at_once(fused_merge: bool) -> None:
     check(draw([(1, 600), (1, 3)], (2, 1, 16)), (2, 1, 16), tuning=tuning)
 
 
+@pytest.mark.parametrize("options", [{}, {"windows": (30,)}], ids=str)
+@pytest.mark.parametrize("parts", [2, 4])
+def test_few_tiles_of_many_keys_are_split_over_keys(parts: int, options: dict[str, Any]) -> None:
+    tuning = Tuning(decode_keys=16, extend_rows=16, extend_keys=16, extend_programs=4 * parts, extend_part=20)
+    case = draw([(3, 90), (2, 5), (1, 50)], (6, 2, 24))
+    attention = TritonAttention(6, 2, 24, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=tuning)
+    assert attention.plan(case.batch).extends.parts == parts
+    check(case, (6, 2, 24), tuning=tuning, **options)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_keeps_its_digits(dtype: torch.dtype) -> None:
     check(draw(MIXED, (4, 2, 16), dtype=dtype), (4, 2, 16), 2e-2)
@@ -176,6 +186,7 @@ LONG = [
     [(1, 1)] * 130,
     [(1, 16), (300, 300), (1, 8192), (77, 4000), (1, 100_000), (2000, 2000)],
     [(300, 100_000), (1, 50)],
+    [(5, 30_000), (1, 50)],
 ]
 
 

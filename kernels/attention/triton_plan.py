@@ -1,0 +1,125 @@
+"""What our Triton attention prepares once a step: lists of work that kernels of one program make on the device.
+
+Shape suffixes:  R rows    W items of the decode list    X tiles of the extend list
+"""
+
+# A launch takes more, and other types, than its kernel's signature says.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from .flash_extend import FlashPlan
+from .interface import AttentionBatch
+from .tuning import Tuning
+from .work_list import list_decode_items, list_extend_tiles
+
+__all__ = ["Tiles", "TritonPlan", "decode_items_at_most", "list_items", "list_tiles"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Tiles of new tokens, see work_list.py, and in how many parts each takes its keys."""
+
+    tiles_X8: Tensor
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TritonPlan:
+    """A step's work lists.  Tokens [0, extend_tokens) belong to extends, the rest to one decoding row each.
+
+    items_W8: see work_list.py, one list for each window that layers have (0: none); empty if no row decodes.
+    extends: for our kernel, or for a library's; None if no row extends.
+    """
+
+    table_RL: Tensor
+    extend_tokens: int
+    extends: Tiles | FlashPlan | None
+    items_W8: dict[int, Tensor]
+
+
+def decode_items_at_most(rows: int, kv_heads: int, tuning: Tuning) -> int:
+    """Tell how many items the decode list of this many rows has, whatever their lengths."""
+    if tuning.fixed_part:
+        return rows * tuning.fixed_parts
+    return rows + _target(kv_heads, tuning)
+
+
+def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning) -> Tensor:
+    """List the parts of the decoding rows for layers with this window (0: none)."""
+    rows, lengths_R = len(batch.lengths) - batch.extends, batch.lengths_R
+    assert lengths_R is not None
+    items = decode_items_at_most(rows, kv_heads, tuning)
+    items_W8 = torch.empty(items, 8, dtype=torch.int32, device=lengths_R.device)
+    block_r, block_p = _block(rows)
+    list_decode_items[(1,)](
+        lengths_R,
+        batch.rows_R,
+        items_W8,
+        batch.extends,
+        rows,
+        items,
+        _target(kv_heads, tuning),
+        tuning.smallest_part,
+        WINDOW=window,
+        HAS_ROWS=batch.rows_R is not None,
+        BLOCK_N=tuning.decode_keys,
+        FIXED_PART=tuning.fixed_part,
+        FIXED_PARTS=tuning.fixed_parts,
+        BLOCK_R=block_r,
+        BLOCK_P=block_p,
+    )
+    return items_W8
+
+
+def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tuning) -> Tiles:
+    """List the tiles of `queries` new tokens of the extending rows."""
+    extends, starts_R1 = batch.extends, batch.starts_R1
+    assert starts_R1 is not None
+    tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
+    tiles_X8 = torch.empty(tiles, 8, dtype=torch.int32, device=starts_R1.device)
+    block_r, block_p = _block(extends)
+    list_extend_tiles[(1,)](
+        starts_R1,
+        batch.lengths_R,
+        batch.rows_R,
+        tiles_X8,
+        extends,
+        HAS_ROWS=batch.rows_R is not None,
+        QUERIES=queries,
+        BLOCK_R=block_r,
+        BLOCK_P=block_p,
+    )
+    return Tiles(tiles_X8, _parts(tiles * kv_heads, max(batch.lengths[:extends]), tuning))
+
+
+def _target(kv_heads: int, tuning: Tuning) -> int:
+    """Tell how many parts of rows a step should have: a part is as many programs as there are key heads."""
+    return max(1, tuning.programs // kv_heads)
+
+
+def _parts(programs: int, longest: int, tuning: Tuning) -> int:
+    """Choose in how many parts tiles take their keys: several if the tiles are too few to fill the device.
+
+    One if parts are fixed: then a row's result must not depend on how many tiles the batch has.
+    """
+    parts = 1
+    if tuning.fixed_part:
+        return parts
+    while parts < 16 and 2 * parts * programs <= tuning.extend_programs and 2 * parts * tuning.extend_part <= longest:
+        parts *= 2
+    return parts
+
+
+def _block(rows: int) -> tuple[int, int]:
+    """Give the block of rows and of their parts for a list's kernel: few kinds, so that few are compiled."""
+    for block_rows, block_parts in ((16, 64), (128, 16)):
+        if rows <= block_rows:
+            return block_rows, block_parts
+    return max(512, triton.next_power_of_2(rows)), 4
