@@ -282,6 +282,12 @@ class Step(Message, frozen=True):
     decode_rows: int32 [r].  decode_slots: int32 [r], the KV slot of the row's latest token, which lies on the device
     (sampled in an earlier step), is written to that slot at the row's next position, and is attended from there.
     retired_rows: int32; the worker drops their state before it runs this step.
+    groups: int32, which decoding rows attend to which slots together; empty if none do.  One group behind the other,
+    each `line_row, start, end, count, row_0 .. row_{count-1}`: all these rows have the same slots at the columns
+    [start, end) of their tables, to be read from row `line_row`'s table (it is row_0).  count >= 2, end > start, every
+    row is one of decode_rows.  A row's groups stand in order and tile [0, its shared part) without gap or overlap; what
+    lies behind is its own.  A group inside another stands behind it, and lists a run of its rows in the same order.
+    While decode_rows stay the same, so do the groups.
     """
 
     number: int
@@ -289,6 +295,7 @@ class Step(Message, frozen=True):
     decode_rows: bytes = b""
     decode_slots: bytes = b""
     retired_rows: bytes = b""
+    groups: bytes = b""
 
 
 class Reset(Message, frozen=True):
