@@ -13,8 +13,8 @@ from torch import Tensor
 
 __all__ = ["TOKENS_LIMIT", "Tuning", "skinny_linear", "takes"]
 
-# Above this cuBLAS is as fast, and its products no longer wait for memory alone.
-TOKENS_LIMIT = 16
+# With more tokens cuBLAS is as fast or faster (bench/LOG.md).
+TOKENS_LIMIT = 1
 # A program's tile wants this many programs before it is made larger: two for each multiprocessor of an H200.
 _PROGRAMS = 256
 
@@ -47,7 +47,8 @@ class Tuning:
             # With few programs a step's latency would count as often as there are steps: then take all inputs at once.
             at_once = 1024 if rows == 8 else 4096
             block_inputs = max(8, min(at_once, wide))
-            return cls(max(1, rows // halves), block_inputs, max(4, block_inputs // 512), tensor_cores=False)
+            warps = max(4, block_inputs // 512)
+            return cls(max(1, rows // halves), block_inputs, warps, tensor_cores=False, dependent=True)
         rows = next((rows for rows in (64, 32) if outputs * 2 >= rows * _PROGRAMS), 16 * halves)
         return cls(rows // halves, max(16, min(256, wide)), warps=max(1, min(4, rows // halves // 8)))
 

@@ -136,7 +136,6 @@ class DeviceRunner(Runner):
 
     def collect(self, running: Pass) -> StepDone:
         assert isinstance(running, DevicePass)
-        done = super().collect(running)
         if running.span is not None:
             running.forward_s = running.span.seconds()
-        return done
+        return super().collect(running)

@@ -187,7 +187,8 @@ def multiply(
     vectors = (x_TI if norm_I is None else norm_I, x_TI if bias_O is None else bias_O)
     grid = (triton.cdiv(outputs, tuning.block_outputs),)
     flags = {"NORM": norm_I is not None, "BIAS": bias_O is not None, "ADD": add, "GATED": gated}
-    options = {"DEPENDENT": tuning.dependent, "launch_pdl": tuning.dependent, "num_warps": tuning.warps}
+    early = tuning.dependent and x_TI.is_cuda  # the interpreter has no early launch
+    options = {"DEPENDENT": early, "launch_pdl": early, "num_warps": tuning.warps}
     blocks = {"INPUTS": inputs, "BLOCK_O": tuning.block_outputs, "BLOCK_I": tuning.block_inputs}
     if not tuning.tensor_cores:
         _one_token[grid](
