@@ -16,6 +16,7 @@ from .crossing import await_in, wait_in
 from .crowd import Crowd
 from .house import HOUSE
 from .performer import Call
+from .precaching import precache
 from .progress import Progress
 from .state import ProgramState
 from .stream import Stream
@@ -50,8 +51,9 @@ class Batch:
     Nothing starts before that, and it can be done once.
     """
 
-    def __init__(self, calls: list[Call], backend: Backend, items: Items) -> None:
+    def __init__(self, calls: list[Call], backend: Backend, items: Items, *, precache: bool = False) -> None:
         self._calls = calls
+        self._precache = precache
         self._backend = backend
         self._items = items
         self._started = False
@@ -105,6 +107,8 @@ class Batch:
         if self._started:
             raise RuntimeError("this batch was run already; make another")
         self._started = True
+        if self._precache and len(self._calls) > 1:
+            await precache(self._calls)
         failure: list[BaseException] = []
         with Progress(len(self._calls), shown=self._items.progress_bar) as progress, anyio.CancelScope() as feeding:
 

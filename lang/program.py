@@ -8,14 +8,18 @@ from copy import copy
 from typing import Any, overload
 
 from ..actors.backend import Backend
+from ..actors.chat_template import ChatTemplate
 from ..actors.errors import InvalidRequest
 from .batch import Batch, Items
 from .crossing import await_in, wait_in
+from .graph import Graph
 from .house import HOUSE
 from .performer import Call, play
+from .precaching import precache_prefix
 from .running import Running, start
 from .sampling_arguments import RUN_ARGUMENTS, Defaults
 from .state import ProgramState
+from .tracing import TRACING, trace_body
 
 __all__ = ["Program", "function"]
 
@@ -61,6 +65,8 @@ class Program:
         keywords: the body's own arguments, and sampling arguments (max_new_tokens, temperature, stop, ...).
         use_thread: accepted and without effect; there are no threads.  Raises what failed.  In async code use `arun`.
         """
+        if (tracing := TRACING.get()) is not None:
+            return tracing.call(self.trace(*arguments, backend=backend, **keywords))
         call = self._call(arguments, keywords, HOUSE.choose(backend))
         loop = HOUSE.home_blocking(call.backend)
         return wait_in(loop, lambda: start_new(call) if stream else play_new(call), "await program.arun(...)")
@@ -71,6 +77,8 @@ class Program:
         self, *arguments: Any, stream: bool = False, backend: Backend | None = None, **keywords: Any
     ) -> ProgramState:
         """Do what `run` does, in async code; cancelling it cancels the program."""
+        if (tracing := TRACING.get()) is not None:
+            return tracing.call(self.trace(*arguments, backend=backend, **keywords))
         call = self._call(arguments, keywords, HOUSE.choose(backend))
         loop = await HOUSE.home(call.backend)
         return await await_in(loop, lambda: start_new(call) if stream else play_new(call))
@@ -98,6 +106,7 @@ class Program:
         generator_style: bool = False,
         order: str = "input",
         on_error: str = "raise",
+        precache: bool = False,
         **sampling: Any,
     ) -> Any:
         """Run once for each item, many at the same time, and give the states in the items' order.
@@ -105,11 +114,12 @@ class Program:
         batch_kwargs: a dict of the body's arguments each, or a tuple of them in order.  num_threads: how many run
         at once (there are no threads).  generator_style: give an iterator instead of a list, in `order` "input" or
         "completion".  on_error: "raise" ends the batch with the first error; "return" gives failed states too, whose
-        `error()` tells.
+        `error()` tells.  precache: trace what all begin with, and let the backend compute that before anything runs;
+        the body is entered once more for it, up to the first thing that is not constant.
         """
         batch = self.arun_batch(
             batch_kwargs, backend=backend, num_threads=num_threads, progress_bar=progress_bar, order=order,
-            on_error=on_error, **sampling,
+            on_error=on_error, precache=precache, **sampling,
         )  # fmt: skip
         return batch.iterate() if generator_style else batch.collect_blocking()
 
@@ -123,13 +133,52 @@ class Program:
         generator_style: bool = False,  # noqa: ARG002  (the batch is both)
         order: str = "input",
         on_error: str = "raise",
+        precache: bool = False,
         **sampling: Any,
     ) -> Batch:
         """Do what `run_batch` does, in async code: `await` gives the list, `async for` the states one by one."""
         chosen = HOUSE.choose(backend)
         defaults = self._defaults(sampling, chosen)
         calls = [self._item(item, chosen, defaults) for item in batch_kwargs]
-        return Batch(calls, chosen, Items(num_threads, order, on_error, progress_bar))
+        return Batch(calls, chosen, Items(num_threads, order, on_error, progress_bar), precache=precache)
+
+    # --- without arguments -------------------------------------------------------------------------------------------
+
+    def trace(self, *arguments: Any, backend: Backend | None = None, **keywords: Any) -> Graph:
+        """Give the graph of what this program says; for arguments that are left out stand marks, which are texts.
+
+        The body is run, and generates nothing: what it reads of a generation is a mark, too.  backend: whose chat
+        template writes roles; None writes them plainly.  Raises what the body raises.
+        """
+        given = {name: value for name, value in keywords.items() if name not in RUN_ARGUMENTS}
+        try:
+            told = self._signature.bind_partial(None, *arguments, **{**self.bound, **given}).arguments
+        except TypeError as error:
+            raise InvalidRequest("arguments", f"{self.__name__}{self._signature}: {error}") from None
+        known = dict(list(told.items())[1:])
+        for parameter in self._signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                known.update(known.pop(parameter.name, {}))
+        unknown = [name for name in self._names if name in self._required and name not in known]
+        template = ChatTemplate() if backend is None else backend.chat_template
+        return trace_body(self.__name__, self.body, known, unknown, template).graph
+
+    def cache(self, backend: Backend | None = None) -> str:
+        """Let a backend compute what this program begins with whatever its arguments are, and give that text."""
+        chosen = HOUSE.choose(backend)
+        return wait_in(HOUSE.home_blocking(chosen), lambda: self._cache(chosen), "await program.acache(...)")
+
+    async def acache(self, backend: Backend | None = None) -> str:
+        """Do what `cache` does, in async code."""
+        chosen = HOUSE.choose(backend)
+        return await await_in(await HOUSE.home(chosen), lambda: self._cache(chosen))
+
+    async def _cache(self, backend: Backend) -> str:
+        known = dict(self.bound)
+        call = Call(self.body, (), known, backend, self._defaults({}, backend), asynchronous=self._asynchronous)
+        return await precache_prefix(
+            call, known, [name for name in self._names if name in self._required - known.keys()]
+        )
 
     # --- variations ------------------------------------------------------------------------------------------------
 
