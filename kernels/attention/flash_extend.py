@@ -146,7 +146,7 @@ def cudnn_extend(
         token, key, row = token + count * queries, key + count * room, row + count
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["rows_R", "lengths_R", "key_starts_R1"])
 def gather_entries(
     entries_SE,
     table_RL,

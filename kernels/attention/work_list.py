@@ -14,7 +14,11 @@ import triton.language as tl
 __all__ = ["list_decode_items", "list_extend_tiles"]
 
 
-@triton.jit(do_not_specialize=["first_row", "R", "W", "target", "smallest"])
+# Lengths and rows come out of one packed transfer and start anywhere: kernels are not compiled anew for that.
+@triton.jit(
+    do_not_specialize=["first_row", "R", "W", "target", "smallest"],
+    do_not_specialize_on_alignment=["lengths_R", "rows_R"],
+)
 def list_decode_items(
     lengths_R,
     rows_R,
@@ -74,7 +78,7 @@ def list_decode_items(
         tl.store(items_W8 + idle * 8 + 3, idle * 0, mask=idle < W)
 
 
-@triton.jit(do_not_specialize=["R"])
+@triton.jit(do_not_specialize=["R"], do_not_specialize_on_alignment=["starts_R1", "lengths_R", "rows_R"])
 def list_extend_tiles(
     starts_R1,
     lengths_R,
