@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .actors.backend import Backend
     from .actors.engine import Engine
     from .actors.errors import Aborted, BackendUnset, GenerationFailed, InvalidRequest, Overloaded
+    from .actors.role_template import RoleTemplate
     from .actors.sampling import SamplingParams
     from .lang import (
         ChoicesMethod,
@@ -73,6 +74,7 @@ __all__ = [
     "Program",
     "ProgramState",
     "Retries",
+    "RoleTemplate",
     "Runtime",
     "RuntimeEndpoint",
     "SamplingParams",
@@ -106,6 +108,7 @@ _ROOMS = {
     "AsyncLM": ".actors.async_lm",
     "Backend": ".actors.backend",
     "Engine": ".actors.engine",
+    "RoleTemplate": ".actors.role_template",
     "SamplingParams": ".actors.sampling",
     **dict.fromkeys(("Anthropic", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint", "VertexAI"), ".lang.backends"),
     **dict.fromkeys(("Aborted", "BackendUnset", "GenerationFailed", "InvalidRequest", "Overloaded"), ".actors.errors"),
