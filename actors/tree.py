@@ -145,6 +145,8 @@ class Tree:
             chunk_tokens=options.chunk_tokens,
             policy=options.policy,
             in_flight=options.in_flight,
+            # A CPU pays for every token, so a short wait for few of them pays too (figures in bench/LOG.md).
+            share_tokens=4 if options.device == "cpu" else 16,
         )
 
     def unready(self) -> str:
