@@ -106,7 +106,8 @@ class Stream(StreamState, Actor[ToStream]):
             failure = error
         finally:
             self._task = None
-            self.fail(failure or Aborted(f"{self.name} ended early"))
+            if not self.over:
+                self.fail(failure or Aborted(f"{self.name} ended early"))
             if self.forks:
                 await self._end_branches()
             if inbox is not None:
