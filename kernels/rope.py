@@ -41,7 +41,7 @@ def rotate_and_store_(
 ) -> None:
     """Norm queries and keys if there are weights for it, rotate both, and store keys and values in a layer's pool.
 
-    qkv_TXD: [T, heads + 2 * kv_heads, head_dim], head_dim contiguous; its queries hold the result, its keys may.
+    qkv_TXD: [T, heads + 2 * kv_heads, head_dim], head_dim contiguous; its queries and keys hold the result.
     rotations_LP: complex64, one row a position.  positions_T, slots_T: int64.  entries_SE: `KVPool.entries[layer]`.
     q_norm_D, k_norm_D: weights of the RMSNorm of each head, both or neither, ordered as the head's interleaved pairs.
     """

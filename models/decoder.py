@@ -115,7 +115,8 @@ class Layer:
             self.k_norm_D,
             self.epsilon,
         )
-        self.output.add_to_(x_TC, attention.attend(qkv_TXD[:, :H], self.number, pool, plan).flatten(1))
+        fresh = qkv_TXD[:, H : H + K], qkv_TXD[:, H + K :]
+        self.output.add_to_(x_TC, attention.attend(qkv_TXD[:, :H], self.number, pool, plan, fresh).flatten(1))
 
     def transform_(self, x_TC: Tensor) -> None:
         self.down.add_to_(x_TC, self.gate_up.gated(x_TC, self.mlp_norm))

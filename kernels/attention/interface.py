@@ -68,8 +68,11 @@ class Attention(ABC):
         """Prepare a step once for all layers: gather indices, masks, groups of rows."""
 
     @abstractmethod
-    def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: Plan) -> Tensor:
+    def attend(
+        self, q_THD: Tensor, layer: int, pool: KVPool, plan: Plan, fresh: tuple[Tensor, Tensor] | None = None
+    ) -> Tensor:
         """Return what each new token attends to, [T, H, D].
 
-        The keys and values of the new tokens are in the pool already.
+        The keys and values of the new tokens are in the pool already.  fresh: they once more, [T, K, D] each, side by
+        side: whole prompts can be attended to without a look into the pool.
         """

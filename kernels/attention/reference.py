@@ -55,7 +55,14 @@ class ReferenceAttention(Attention):
             batch = replace(batch, table_RL=batch.table_RL.index_select(0, batch.rows_R), rows_R=None)
         return ReferencePlan(batch, self.kv_heads, self.keys_at_once, self.scale)
 
-    def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: ReferencePlan) -> Tensor:
+    def attend(
+        self,
+        q_THD: Tensor,
+        layer: int,
+        pool: KVPool,
+        plan: ReferencePlan,
+        fresh: tuple[Tensor, Tensor] | None = None,  # noqa: ARG002  (what is in the pool is enough)
+    ) -> Tensor:
         entries_SE = pool.entries[layer]
         out_THD: Tensor | None = None
         for part in plan.parts(self.windows[layer] if self.windows else None):

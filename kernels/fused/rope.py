@@ -52,7 +52,7 @@ def _rotate_and_store(
     first = even * cos[None, :] - odd * sin[None, :]
     second = even * sin[None, :] + odd * cos[None, :]
     turned = tl.reshape(tl.join(first, second), [BLOCK_X, BLOCK_D]).to(x.dtype)
-    tl.store(places, turned, inside & (head_XD < H))
+    tl.store(places, turned, inside & (head_XD < H + K))
     # An entry of the pool:  for each head its key [0, D) and its value [D, 2 * D)
     is_value = head_XD >= H + K
     key_head = tl.where(is_value, head_XD - H - K, head_XD - H)
@@ -75,7 +75,7 @@ def rotate_and_store_(
     epsilon: float = 0.0,
     tuning: Tuning | None = None,
 ) -> None:
-    """Do what `kernels.rope.rotate_and_store_` promises, on a device; qkv's keys stay as they were."""
+    """Do what `kernels.rope.rotate_and_store_` promises, on a device."""
     tuning = tuning or Tuning()
     tokens, row_heads, head_dim = qkv_TXD.shape
     block = tuning.heads_of_few if tokens <= tuning.few_tokens else tuning.heads_of_many
