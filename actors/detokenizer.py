@@ -72,6 +72,7 @@ class Detokenizer(Actor[ToDetokenizer]):
 
     def _open(self, opened: Open) -> None:
         text = self._make_text(opened.sampling.skip_special_tokens)
+        text.follow(np.frombuffer(opened.before, np.int32).tolist())
         if opened.sampling.begin:
             text = Behind(text, len(opened.sampling.begin))
         self._outputs[opened.request] = _Output(opened, text)

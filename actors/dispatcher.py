@@ -49,6 +49,10 @@ class DispatcherOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
 
 
+_BEFORE = 16
+"""How many of a prompt's last tokens the detokenizer is told."""
+
+
 class _Entry:
     """One live request: what it takes to run it again, and who reads it."""
 
@@ -153,7 +157,8 @@ class Dispatcher(Actor[ToDispatcher]):
         return None
 
     def _opened(self, request: int, entry: _Entry) -> Open:
-        return Open(request, entry.sampling, len(entry.prompt) // 4, entry.output.tobytes())
+        before = entry.prompt[-4 * _BEFORE :]
+        return Open(request, entry.sampling, len(entry.prompt) // 4, entry.output.tobytes(), before)
 
     def _generate(self, request: int, entry: _Entry) -> Generate:
         output, eos = entry.output.tobytes(), self._options.eos

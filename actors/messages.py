@@ -371,12 +371,16 @@ ToScheduler = Generate | Abort | AbortAll | Stopped | Reconcile | Flush | StepDo
 
 
 class Open(Message, frozen=True):
-    """A request begins, or, after a restart, goes on behind `output` (int32), whose text the client already has."""
+    """A request begins, or, after a restart, goes on behind `output` (int32), whose text the client already has.
+
+    before: int32, the prompt's last tokens: what the first token's text is may depend on them.
+    """
 
     request: int
     sampling: SamplingParams
     prompt_tokens: int
     output: bytes = b""
+    before: bytes = b""
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True):

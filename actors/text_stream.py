@@ -18,6 +18,10 @@ __all__ = ["Behind", "Piece", "TextStream", "TokenText", "byte_table", "is_byte_
 class TokenText(Protocol):
     """The text of one request's tokens, fed in order."""
 
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Take what stands before the first token; called once, before anything is fed."""
+        ...
+
     def feed(self, token: int) -> str:
         """Give the text that `token` completes; "" while a character is incomplete."""
         ...
@@ -59,6 +63,9 @@ class Behind:
     def __init__(self, text: TokenText, skip: int) -> None:
         self._text = text
         self._skip = skip
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        self._text.follow(tokens)
 
     def feed(self, token: int) -> str:
         return self._behind(self._text.feed(token))
@@ -182,6 +189,9 @@ class _ByteLevelText:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._decode = self._decoder.decode
 
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Every token's bytes are its own."""
+
     def feed(self, token: int) -> str:
         return self._decode(self._table.get(token, b""))
 
@@ -208,6 +218,11 @@ class _WindowText:
         self._window: list[int] = []
         self._given = ""  # the text of the window that was given out
         self._pending = False
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        plain = [token for token in tokens if token not in self._skipped and token not in self._raw]
+        self._window = plain[-1:]
+        self._given = self._decode()
 
     def feed(self, token: int) -> str:
         if token in self._skipped:

@@ -34,6 +34,13 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     return vocabulary
 
 
+_ANCHOR = "\n"
+"""Text that the tokenizers of `_encode_inside` merge with nothing."""
+
+_SPACES = "\u2581\u0120"
+"""How tokenizers write a space."""
+
+
 class Tokenizer(Actor[ToTokenizer]):
     """Answer Encode and Decode.  Short batches on the loop, long ones on at most `threads` threads, side by side."""
 
@@ -41,6 +48,8 @@ class Tokenizer(Actor[ToTokenizer]):
         self._vocabulary = vocabulary
         self._threads = threads
         self._healer: Healer | None = None
+        first = vocabulary.encode("a", add_special_tokens=False).tokens[:1]
+        self._opens = bool(first) and first[0][:1] in _SPACES  # Llama 2's and Mistral's put a space before every text
         self._beginning = [vocabulary.encode("").ids, []]  # what the tokenizer puts around an empty sequence
 
     async def run(self, inbox: Inbox[ToTokenizer]) -> None:
@@ -77,11 +86,21 @@ class Tokenizer(Actor[ToTokenizer]):
 
     def encode(self, texts: tuple[str, ...], beginning: bool) -> list[bytes]:
         """Tokenize each text to int32 bytes."""
+        if self._opens and not beginning:
+            return [self._encode_inside(text) for text in texts]
         if len(texts) == 1:
             encodings = [self._vocabulary.encode(texts[0], add_special_tokens=beginning)]
         else:
             encodings = self._vocabulary.encode_batch_fast(list(texts), add_special_tokens=beginning)
         return [np.asarray(self._ids(encoding.ids, beginning), np.int32).tobytes() for encoding in encodings]
+
+    def _encode_inside(self, text: str) -> bytes:
+        """Tokenize text that begins nothing, with a tokenizer that takes every text for a beginning, and spaces it."""
+        opening = self._vocabulary.encode(_ANCHOR, add_special_tokens=False).ids
+        ids = self._vocabulary.encode(_ANCHOR + text, add_special_tokens=False).ids
+        if ids[: len(opening)] != opening:  # it merges with the anchor: then as a beginning
+            return np.asarray(self._vocabulary.encode(text, add_special_tokens=False).ids, np.int32).tobytes()
+        return np.asarray(ids[len(opening) :], np.int32).tobytes()
 
     def _ids(self, ids: list[int], beginning: bool) -> list[int]:
         # A chat template writes the beginning token itself; then the tokenizer's own is one too many.

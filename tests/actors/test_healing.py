@@ -19,7 +19,7 @@ from callboard.actors.healing import Healer
 from callboard.actors.sampling import SamplingParams
 
 from .tiny_model import write_tiny_model
-from .vocabularies import TEXT
+from .vocabularies import TEXT, metaspace
 
 pytestmark = pytest.mark.anyio
 
@@ -153,3 +153,19 @@ async def test_what_says_itself_how_the_text_begins_does_not_go_with_it(folder: 
     backend = cb.OpenAI("gpt-4o", api_key="none", base_url="http://127.0.0.1:1")
     with pytest.raises(cb.InvalidRequest, match="heal: OpenAI chat model gpt-4o has no such setting"):
         await program.arun(backend=backend)
+
+
+async def test_a_tokenizer_that_spaces_every_text_gives_the_text_that_its_tokens_say(tmp_path: Path) -> None:
+    metaspace(380).save(str(write_tiny_model(tmp_path, eos=False) / "tokenizer.json"))
+
+    @cb.function
+    async def program(s):
+        s += "Stop" + cb.gen("one", max_tokens=5)
+        s += "ping cars" + cb.gen("two", max_tokens=5, stop="e")
+        s += " The capital" + cb.select("three", [" of", "s"]) + cb.gen("four", max_tokens=3)
+
+    async with tiny(tmp_path) as engine:
+        for seed in range(6):
+            state = await program.arun(backend=engine, temperature=1.2, seed=seed)
+            transcript = state._stream.transcript
+            assert await engine.decode(transcript.tokens) + transcript.tail == await state.atext()
