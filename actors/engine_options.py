@@ -23,8 +23,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     sizes it from memory.  mem_fraction: of a GPU's memory, what weights, KV pool and all else may take together.
     chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192 on a GPU.  attention: "reference",
     "triton" or "flash", the last two on a GPU only; "auto" takes what is fastest.  max_queued: requests admitted at
-    once.  in_flight: steps sent ahead of their results.  threads: of torch on the CPU, None leaves them as they are
-    (they belong to the whole process).  seed: makes requests that bring no seed repeatable.
+    once.  in_flight: steps sent ahead of their results; 1 is no overlap.  prefix_cache: whether requests share the KV
+    of equal beginnings.  threads: of torch on the CPU, None leaves them as they are (they belong to the whole process).
+    seed: makes requests that bring no seed repeatable.
     """
 
     model: str = "embedded"
@@ -39,6 +40,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_queued: int = 4096
     policy: Literal["longest-prefix", "first-come"] = "longest-prefix"
     in_flight: int = 2
+    prefix_cache: bool = True
     load_format: Literal["auto", "dummy"] = "auto"
     served_name: str | None = None
     threads: int | None = None

@@ -145,6 +145,7 @@ class Tree:
             chunk_tokens=options.chunk_tokens,
             policy=options.policy,
             in_flight=options.in_flight,
+            prefix_cache=options.prefix_cache,
             # A CPU pays for every token, so a short wait for few of them pays too (figures in bench/LOG.md).
             share_tokens=4 if options.device == "cpu" else 16,
         )

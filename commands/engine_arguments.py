@@ -12,7 +12,8 @@ __all__ = ["add_engine_arguments", "make_engine", "summary"]
 
 _OPTIONS = (
     "device", "dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens", "attention",
-    "max_queued", "policy", "load_format", "served_name", "threads", "seed", "chat_template",
+    "max_queued", "policy", "in_flight", "prefix_cache", "load_format", "served_name", "threads", "seed",
+    "chat_template",
 )  # fmt: skip
 
 
@@ -40,6 +41,14 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         "--policy",
         choices=("longest-prefix", "first-come"),
         help="which waiting request goes first (default longest-prefix)",
+    )
+    add("--in-flight", type=int, metavar="STEPS", help="sent ahead of their results (default 2; 1 is no overlap)")
+    add(
+        "--no-prefix-cache",
+        dest="prefix_cache",
+        action="store_const",
+        const=False,
+        help="compute every prompt whole, also where another request has computed its beginning",
     )
     add("--chat-template", metavar="NAME", help="a template's name or Jinja file; by default the tokenizer's own")
     add("--load-format", choices=("auto", "dummy"), help="dummy fills the weights at random: for measuring")

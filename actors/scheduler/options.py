@@ -21,6 +21,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     share_tokens: a request waits for a prompt being computed if it can then reuse at least so many more tokens.
     reserve_all: outputs of up to so many tokens are reserved whole; of longer ones, the share they usually need.
     reserve_least: tokens a running request always has in reserve, unless it needs fewer.
+    prefix_cache: whether the tree is given anything; without it every prompt is computed.
     """
 
     slots: int
@@ -33,6 +34,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     share_tokens: int = 16
     reserve_all: int = 64
     reserve_least: int = 16
+    prefix_cache: bool = True
 
     def verify(self) -> None:
         """Raise ValueError naming the first option that is out of range."""

@@ -44,8 +44,9 @@ class Planner:
         self._admit(budget)
         if not (self._extends or len(decode_rows)):
             return None
-        for extend in self._extends:
-            state.publish(extend.row)
+        if options.prefix_cache:
+            for extend in self._extends:
+                state.publish(extend.row)
         number = state.next_step
         state.next_step += 1
         state.counters.steps += 1
@@ -167,7 +168,7 @@ class Planner:
         It cannot read it within the step, so it waits for the next one.
         """
         reach = cached + self._state.options.share_tokens
-        if reach > request.match_limit or not self._computing:
+        if reach > request.match_limit or not self._computing or not self._state.options.prefix_cache:
             return False
         head = request.tokens[: 4 * reach]
         return any(other.tokens.startswith(head) for other in self._computing)

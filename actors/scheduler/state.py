@@ -188,7 +188,7 @@ class State:
         shared, length = int(rows.shared[row]), int(rows.length[row])
         # [0, shared) the tree's  [shared, known) written, its tokens known  [known, length) surplus
         known = min(length, int(rows.prompt[row] + rows.outputs[row]))
-        if known > shared and not request.failed:
+        if known > shared and not request.failed and self.options.prefix_cache:
             _, duplicates = memory.tree.insert(
                 rows.tokens[row, shared:known].tobytes(), rows.slots[row, shared:known], node
             )

@@ -32,6 +32,7 @@ from .rows import Rows
 from .runner import Pass, Runner
 from .staging import Staging
 from .timing import Span
+from .to_device import to_device
 
 __all__ = ["DeviceRunner"]
 
@@ -74,6 +75,7 @@ class DeviceRunner(Runner):
         self.graphs = DecodeGraphs(model, pool, attention, rows, self.staging, draw, capture=capture)
         self._draw = draw
         self._returns = Returns(rows.device)
+        self._span: Span | None = None  # the last step's
 
     def statistics(self) -> dict[str, Any]:
         return {"graphs": len(self.graphs.captured), "graph_bytes": self.graphs.size_bytes}
@@ -83,7 +85,9 @@ class DeviceRunner(Runner):
         self._draw.begin(extend.row, begin.sampling, begin.seed)
 
     def forward(self, step: Step) -> DevicePass:
-        running = DevicePass(step.number, perf_counter(), span=Span(self.rows.device))
+        running = DevicePass(step.number, perf_counter())
+        if step.extends:  # beginning a row is work for the device already
+            running.span = Span(self.rows.device, self._span)
         self._prepare(step)
         self._launch(running, step)
         return running
@@ -98,6 +102,7 @@ class DeviceRunner(Runner):
             return
         decodes = read_decodes(step, self.rows)
         count = len(decodes)
+        running.span = Span(self.rows.device, self._span)
         decoded = self.graphs.run(decodes)
         rows = decodes.rows.astype(np.int64)
         running.sampled = Sampled(rows, decoded.rows_B[:count], self.rows.lengths[rows])
@@ -111,7 +116,8 @@ class DeviceRunner(Runner):
         assert isinstance(running, DevicePass)
         sampled, choice, logits_NV = running.sampled, running.choice, running.logits_NV
         if sampled is not None and choice is not None and logits_NV is not None:
-            raw_LV = logits_NV[choice.logprobs].float() if choice.logprobs else None
+            asked = to_device(choice.logprobs, logits_NV.device) if choice.logprobs else None
+            raw_LV = None if asked is None else logits_NV[asked].float()
             if running.drawn is None:
                 running.drawn = self._sample(running, logits_NV, sampled)
             tokens_N, best_N = running.drawn
@@ -125,6 +131,7 @@ class DeviceRunner(Runner):
             packed.send(self._returns)
         if running.span is not None:
             running.span.end()
+            self._span = running.span
 
     def _sample(self, running: DevicePass, logits_NV: Tensor, sampled: Sampled) -> tuple[Tensor, Tensor]:
         assert running.choice is not None
@@ -137,5 +144,7 @@ class DeviceRunner(Runner):
     def collect(self, running: Pass) -> StepDone:
         assert isinstance(running, DevicePass)
         if running.span is not None:
-            running.forward_s = running.span.seconds()
+            begun = perf_counter()
+            running.forward_s, running.gap_s = running.span.seconds(), running.span.gap()
+            running.waited_s = perf_counter() - begun
         return super().collect(running)

@@ -30,6 +30,7 @@ from .choose import Choice, Chooser
 from .masks import MaskFiller
 from .result import NO_NUMBERS, Packed, Result, pack
 from .rows import Extras, Rows
+from .to_device import to_device
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -42,6 +43,8 @@ class Pass:
     """A step on its way.  sampled and choice are None if no row of it samples.
 
     next_rows: the rows whose next token's log-probabilities are wanted, all V of them in next_MV.
+    forward_s: the device's time.  gap_s: how long the device had nothing to do before.  launch_s: what the host took to
+    launch it.  waited_s: how long `collect` waited for the device.
     """
 
     number: int
@@ -54,6 +57,9 @@ class Pass:
     next_rows: tuple[int, ...] = ()
     next_MV: Tensor | None = None
     forward_s: float = 0.0
+    gap_s: float = 0.0
+    launch_s: float = 0.0
+    waited_s: float = 0.0
 
     @property
     def waits(self) -> bool:
@@ -161,7 +167,7 @@ class Runner:
         return tuple(scored)
 
     def _score_one(self, hidden_MC: Tensor, targets: np.ndarray, width: int) -> Packed:
-        targets_M = torch.from_numpy(targets.astype(np.int64)).to(hidden_MC.device)
+        targets_M = to_device(targets.astype(np.int64), hidden_MC.device)
         parts: list[tuple[Tensor, ...]] = []
         for hidden_BC, targets_B in zip(
             hidden_MC.split(self._scored_at_once), targets_M.split(self._scored_at_once), strict=True
@@ -183,7 +189,7 @@ class Runner:
                 rows.append(extend.row)
                 last.append(end - 1)
         if rows:
-            index_M = torch.tensor(last, device=hidden_TC.device)
+            index_M = to_device(last, hidden_TC.device)
             running.next_rows = tuple(rows)
             running.next_MV = self._model.logits(hidden_TC[index_M]).float().log_softmax(dim=-1)
 
@@ -194,7 +200,7 @@ class Runner:
         sampled, choice, logits_NV = running.sampled, running.choice, running.logits_NV
         if sampled is None or choice is None or logits_NV is None:
             return
-        raw_LV = logits_NV[choice.logprobs] if choice.logprobs else None
+        raw_LV = logits_NV[to_device(choice.logprobs, logits_NV.device)] if choice.logprobs else None
         if not choice.plain:
             self._adjust(logits_NV, sampled, choice)
         draw, uniform_M = choice.draw, None
@@ -211,7 +217,8 @@ class Runner:
 
     def _count(self, sampled: Sampled, choice: Choice, tokens_N: Tensor) -> None:
         """Let the penalties know of new tokens."""
-        self.rows.penalties.count([sampled.listed[i] for i in choice.penalized], tokens_N[choice.penalized])
+        counted_P = to_device(choice.penalized, tokens_N.device)
+        self.rows.penalties.count([sampled.listed[i] for i in choice.penalized], tokens_N[counted_P])
 
     def _adjust(self, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> None:
         """Apply penalties, masks and bias, in place."""
@@ -234,7 +241,7 @@ class Runner:
         if not bound or self._grammars is None:
             return set()
         masks_NW = self._filler.fill([matcher for *_, matcher in bound], self._grammars.mask_words)
-        masks_NW = masks_NW.to(logits_NV.device, non_blocking=True)
+        masks_NW = to_device(masks_NW.numpy(), logits_NV.device)
         complete: set[int] = set()
         for index, extras, matcher in bound:
             if matcher.is_error():
@@ -244,10 +251,10 @@ class Runner:
         if len(bound) == len(logits_NV):
             apply_bitmask(logits_NV, masks_NW)
             return complete
-        indices = [index for index, *_ in bound]
-        masked_NV = logits_NV[indices]
-        apply_bitmask(masked_NV, masks_NW)
-        logits_NV[indices] = masked_NV
+        index_M = to_device([index for index, *_ in bound], logits_NV.device)
+        masked_MV = logits_NV[index_M]
+        apply_bitmask(masked_MV, masks_NW)
+        logits_NV.index_copy_(0, index_M, masked_MV)
         return complete
 
     def _ban_endings(self, logits_NV: Tensor, sampled: list[int], minimum: list[int]) -> None:
@@ -260,7 +267,7 @@ class Runner:
                 indices.extend([index] * len(extras.banned))
                 tokens.append(extras.banned)
         if indices:
-            ban(logits_NV, torch.tensor(indices, device=logits_NV.device), torch.cat(tokens))
+            ban(logits_NV, to_device(indices, logits_NV.device), torch.cat(tokens))
 
     # --- result --------------------------------------------------------------------------------------------------
 

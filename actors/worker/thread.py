@@ -10,28 +10,17 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
 
 from ..messages import Step, StepDone
+from .meter import StepMeter
 from .options import WorkerDescription
 from .runner import Pass, Runner
 
 __all__ = ["WorkerThread"]
-
-
-@dataclass(slots=True)
-class _Counts:
-    """What has happened so far.  busy_s: between a step's launch and its result, overlaps counted once."""
-
-    steps: int = 0
-    tokens_sampled: int = 0
-    rows_failed: int = 0
-    busy_s: float = 0.0
-    forward_s: float = 0.0
 
 
 class WorkerThread:
@@ -60,8 +49,7 @@ class WorkerThread:
         self._cleared = 0
         self._ending = False
         self._broken = False
-        self._counts = _Counts()
-        self._seen = 0.0  # until when the device's work is counted
+        self._meter = StepMeter()
         # Daemons, so that an interpreter that ends without leaving its blocks does not wait for them.
         self._thread = threading.Thread(target=self._live, name="callboard-worker", daemon=True)
         self._collector: threading.Thread | None = None
@@ -94,15 +82,7 @@ class WorkerThread:
 
     def statistics(self) -> dict[str, Any]:
         with self._wake:
-            counts = self._counts
-            told: dict[str, Any] = {
-                "steps": counts.steps,
-                "tokens_sampled": counts.tokens_sampled,
-                "rows_failed": counts.rows_failed,
-                "busy_s": counts.busy_s,
-                "forward_s": counts.forward_s,
-                "steps_queued": len(self._steps),
-            }
+            told = {**self._meter.statistics(), "steps_queued": len(self._steps)}
         return told if self._runner is None else {**told, **self._runner.statistics()}
 
     # --- launching -------------------------------------------------------------------------------------------------
@@ -114,6 +94,8 @@ class WorkerThread:
                 if self._runner.overlaps:
                     self._collector = threading.Thread(target=self._collect, name="callboard-collector", daemon=True)
                     self._collector.start()
+                with self._wake:
+                    self._meter.begin()
                 self.ready.set_result(description)
                 while (taken := self._take()) is not None:
                     self._launch(self._runner, *taken)
@@ -133,14 +115,18 @@ class WorkerThread:
             self._settle()
             runner.rows.clear()
             self._cleared = epoch
+        begun = perf_counter()
         running = runner.forward(step)
         if not runner.overlaps:
             runner.sample(running)
             self._finish(runner, running, epoch)
             return
+        running.launch_s = perf_counter() - begun
         if running.waits:
             self._settle()
+        begun = perf_counter()
         runner.sample(running)
+        running.launch_s += perf_counter() - begun
         with self._changed:
             self._launched.append((running, epoch))
             self._changed.notify_all()
@@ -173,16 +159,19 @@ class WorkerThread:
             return None if self._broken else self._launched[0]
 
     def _finish(self, runner: Runner, running: Pass, epoch: int) -> None:
+        begun = perf_counter()
         done = runner.collect(running)
-        now = perf_counter()
+        collect_s = perf_counter() - begun - running.waited_s
         with self._wake:
-            counts = self._counts
-            counts.steps += 1
-            counts.tokens_sampled += len(done.tokens) // 4
-            counts.rows_failed += len(done.failures)
-            counts.busy_s += now - max(running.started, self._seen)
-            counts.forward_s += done.forward_s
-            self._seen = now
+            self._meter.done(
+                started=running.started,
+                device_s=done.forward_s,
+                gap_s=running.gap_s,
+                launch_s=running.launch_s,
+                collect_s=collect_s,
+                tokens=len(done.tokens) // 4,
+                failures=len(done.failures),
+            )
             current = epoch == self._epoch
         if current:
             self._report(done)

@@ -133,6 +133,20 @@ async def test_it_tells_about_itself() -> None:
         assert told["host_seconds_a_step"] > 0
 
 
+async def test_without_a_prefix_cache_every_prompt_is_computed_and_the_tree_stays_empty() -> None:
+    options = SchedulerOptions(slots=200, rows=4, chunk_tokens=16, prefix_cache=False)
+    async with company(options) as cast:
+        prompt = list(range(1, 41))
+        for number in (1, 2, 3):
+            await cast.scheduler.tell(generate(number, prompt, 6))
+        await cast.ended(3)
+        told = await cast.scheduler.ask(SchedulerStatistics())
+        assert all(cast.output(number) == expected(prompt, number, 6) for number in (1, 2, 3))
+    assert (told["cached_tokens"], told["slots_tree"]) == (0, 0)
+    assert told["computed_tokens"] == 3 * len(prompt)
+    assert told["slots_free"] == told["slots"]
+
+
 async def test_flushing_empties_the_cache() -> None:
     async with company() as cast:
         await cast.scheduler.tell(generate(0, [1, 2, 3], 3))
