@@ -82,6 +82,7 @@ def sampling_of(
 ) -> SamplingParams:
     """Build and check the sampling parameters; errors carry OpenAI's names.  logprobs None wants none at all."""
     bound = {"regex": fields.regex, "json_schema": schema_text(fields.json_schema), "ebnf": fields.ebnf}
+    constraint: dict[str, Any] = constraint_of(fields.response_format, bound)
     sampling = SamplingParams(
         max_new_tokens=max_tokens,
         min_new_tokens=fields.min_tokens,
@@ -98,7 +99,7 @@ def sampling_of(
         logit_bias=fields.logit_bias,
         ignore_eos=fields.ignore_eos,
         seed=fields.seed,
-        **constraint_of(fields.response_format, bound),
+        **constraint,
         skip_special_tokens=fields.skip_special_tokens,
         return_logprob=logprobs is not None,
         top_logprobs_num=logprobs or 0,

@@ -32,7 +32,8 @@ async def test_every_argument_reaches_the_backend(scripted: Any) -> None:
     )  # fmt: skip
     assert await sampled(scripted, expression) == cb.SamplingParams(
         max_new_tokens=9, min_new_tokens=2, stop=("a", "b"), stop_token_ids=(1,), temperature=0.5, top_p=0.9, top_k=5,
-        min_p=0.1, frequency_penalty=0.2, presence_penalty=0.3, ignore_eos=True, return_logprob=True, stop_regex=("c+",),
+        min_p=0.1, frequency_penalty=0.2, presence_penalty=0.3, ignore_eos=True, return_logprob=True,
+        stop_regex=("c+",),
         logprob_start=3, top_logprobs_num=2, regex="a+", seed=4, repetition_penalty=1.1, logit_bias={5: -1.0},
     )  # fmt: skip
 
@@ -66,7 +67,8 @@ async def test_the_users_lists_are_neither_changed_nor_kept(scripted: Any) -> No
         ("stop_token_ids", [True]), ("stop_token_ids", 5), ("logit_bias", {1: 1000}), ("logit_bias", [1]),
         ("top_logprobs_num", 1000), ("top_logprobs_num", -1), ("logprob_start_len", -2), ("regex", ""), ("regex", 5),
         ("ignore_eos", 1), ("return_logprob", "yes"), ("seed", "x"), ("name", 5), ("name", ""),
-        ("n", 0), ("n", 129), ("n", True), ("n", "2"), ("json_schema", "{"), ("ebnf", ""), ("dtype", complex), ("stop_regex", "a*"), ("stop_regex", [1]),
+        ("n", 0), ("n", 129), ("n", True), ("n", "2"), ("json_schema", "{"), ("ebnf", ""),
+        ("dtype", complex), ("stop_regex", "a*"), ("stop_regex", [1]),
         ("return_text_in_logprobs", 1), ("choices_method", "x"),
     ],
 )  # fmt: skip
