@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...kernels.sampling import Draw, Sorting
 from .rows import BIAS, GRAMMAR, LOGPROB, MIN_P, MINIMUM, PENALTY, RANDOM, SORTED, Rows
+from .to_device import to_device
 
 __all__ = ["Choice", "Chooser"]
 
@@ -118,4 +119,4 @@ class Chooser:
         return self._index(np.array(indices, np.int64)), torch.cat(tokens), torch.cat(values)
 
     def _index(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(values.astype(np.int64)).to(self._rows.device)
+        return to_device(values.astype(np.int64), self._rows.device)

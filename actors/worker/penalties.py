@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...kernels.sampling import penalize, subtracted
 from ..sampling import SamplingParams
+from .to_device import to_device
 
 __all__ = ["Penalties"]
 
@@ -35,7 +36,7 @@ class Penalties:
         """Give a row its line and put the tokens it has had on it; ids outside the vocabulary do not count."""
         line = self._lines[row] = self._take()
         strengths = (sampling.frequency_penalty, sampling.presence_penalty, sampling.repetition_penalty)
-        self._strengths[line] = torch.tensor(strengths, dtype=torch.float32, device=self._device)
+        self._strengths[line] = to_device(np.array(strengths, np.float32), self._device)
         frequency, presence, repetition = self._strengths[line].unbind()
         counts = self._counts[line] = self._bincount(output)
         self._subtracted[line] = subtracted(counts, frequency, presence)
@@ -72,10 +73,10 @@ class Penalties:
 
     def _bincount(self, tokens: np.ndarray) -> Tensor:
         inside = tokens[tokens < self._vocabulary]
-        return torch.from_numpy(np.bincount(inside, minlength=self._vocabulary).astype(np.int32)).to(self._device)
+        return to_device(np.bincount(inside, minlength=self._vocabulary).astype(np.int32), self._device)
 
     def _index(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
+        return to_device(values, self._device)
 
     def _take(self) -> int:
         if not self._free:

@@ -13,6 +13,7 @@ from ...kernels.sampling import log_probabilities, top
 from ..messages import RowFailure
 from .choose import Choice
 from .returns import Arrival, Returns
+from .to_device import to_device
 
 __all__ = ["NO_NUMBERS", "Packed", "Result", "pack"]
 
@@ -65,7 +66,8 @@ def pack(tokens_N: Tensor, best_N: Tensor, raw_LV: Tensor | None, choice: Choice
     """Pack what N rows drew, and for the rows that want them the log-probabilities of raw_LV, their raw logits."""
     if raw_LV is None:
         return Packed(tokens_N, best_N)
-    logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[choice.logprobs].long())
+    asked_L = to_device(choice.logprobs, tokens_N.device)
+    logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[asked_L].long())
     if not choice.top_logprobs:
         return Packed(tokens_N, best_N, chosen_L)
     return Packed(tokens_N, best_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))

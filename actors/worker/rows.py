@@ -17,6 +17,7 @@ from ...kernels.random import key_of
 from ..messages import Begin
 from ..sampling import SamplingParams
 from .penalties import Penalties
+from .to_device import to_device
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -182,4 +183,4 @@ class Rows:
             self.retire(row)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array.copy()).to(self.device)
+        return to_device(array, self.device)
