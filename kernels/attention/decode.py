@@ -79,7 +79,7 @@ def decode_items(
             k = tl.load(entry)
         else:
             k = tl.load(entry, mask=(dims < D)[None, :], other=0.0)
-        scores = capped(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee"), SCALE, SOFT_CAP)
+        scores = capped(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="tf32x3"), SCALE, SOFT_CAP)
         scores = tl.where((columns < end)[None, :], scores, float("-inf"))
         weights, total, top, fade = softmax_step(scores, total, top, SCALE, SOFT_CAP)
         result = result * fade[:, None]
@@ -87,7 +87,7 @@ def decode_items(
             v = tl.load(entry + D)
         else:
             v = tl.load(entry + D, mask=(dims < D)[None, :], other=0.0)
-        result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="ieee")
+        result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="tf32x3")
 
     result = result / total[:, None]
     out = out_RHD + row.to(tl.int64) * (HEADS * D)

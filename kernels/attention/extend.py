@@ -58,7 +58,7 @@ def _attend_keys(
             k = tl.load(entry)
         else:
             k = tl.load(entry, mask=(dims < D)[None, :], other=0.0)
-        scores = capped(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="ieee"), SCALE, SOFT_CAP)
+        scores = capped(tl.dot(q, tl.trans(k.to(q.dtype)), input_precision="tf32x3"), SCALE, SOFT_CAP)
         if MASKED:
             visible = columns[None, :] < limits[:, None]
             if WINDOW:
@@ -70,7 +70,7 @@ def _attend_keys(
             v = tl.load(entry + D)
         else:
             v = tl.load(entry + D, mask=(dims < D)[None, :], other=0.0)
-        result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="ieee")
+        result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="tf32x3")
     return result, total, top
 
 
