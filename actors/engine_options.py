@@ -21,11 +21,12 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     "float16"; None is float32 on a CPU and the model's own elsewhere.  context_length: tokens, at most the model's.
     max_rows: requests computed at once; None is 64 on a CPU and 256 on a GPU.  kv_slots: tokens the KV pool holds; None
     sizes it from memory.  mem_fraction: of a GPU's memory, what weights, KV pool and all else may take together.
-    chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192 on a GPU.  attention: "reference",
-    "triton" or "flash", the last two on a GPU only; "auto" takes what is fastest.  max_queued: requests admitted at
+    chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192 on a GPU.  attention: "reference"
+    or, on a GPU only, "triton", our kernels alone; "auto" takes what is fastest.  max_queued: requests admitted at
     once.  in_flight: steps sent ahead of their results; 1 is no overlap.  prefix_cache: whether requests share the KV
-    of equal beginnings.  threads: of torch on the CPU, None leaves them as they are (they belong to the whole process).
-    seed: makes requests that bring no seed repeatable.
+    of equal beginnings.  share_attention: whether rows that decode on a GPU read the KV they share once for all of
+    them.  threads: of torch on the CPU, None leaves them as they are (they belong to the whole process).  seed: makes
+    requests that bring no seed repeatable.
     """
 
     model: str = "embedded"
@@ -36,11 +37,12 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     kv_slots: int | None = None
     mem_fraction: float = 0.9
     chunk_tokens: int | None = None
-    attention: Literal["auto", "reference", "triton", "flash"] = "auto"
+    attention: Literal["auto", "reference", "triton"] = "auto"
     max_queued: int = 4096
     policy: Literal["longest-prefix", "first-come"] = "longest-prefix"
     in_flight: int = 2
     prefix_cache: bool = True
+    share_attention: bool = True
     load_format: Literal["auto", "dummy"] = "auto"
     served_name: str | None = None
     threads: int | None = None

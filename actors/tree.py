@@ -146,6 +146,7 @@ class Tree:
             policy=options.policy,
             in_flight=options.in_flight,
             prefix_cache=options.prefix_cache,
+            share_attention=options.share_attention and options.device != "cpu",  # a CPU attends row by row
             # A CPU pays for every token, so a short wait for few of them pays too (figures in bench/LOG.md).
             share_tokens=4 if options.device == "cpu" else 16,
         )

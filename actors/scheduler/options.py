@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from .groups import GroupOptions
+
 __all__ = ["SchedulerOptions"]
 
 
@@ -22,6 +24,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     reserve_all: outputs of up to so many tokens are reserved whole; of longer ones, the share they usually need.
     reserve_least: tokens a running request always has in reserve, unless it needs fewer.
     prefix_cache: whether the tree is given anything; without it every prompt is computed.
+    share_attention: whether the worker is told which rows share which slots; groups: from when on.
     """
 
     slots: int
@@ -35,6 +38,8 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     reserve_all: int = 64
     reserve_least: int = 16
     prefix_cache: bool = True
+    share_attention: bool = True
+    groups: GroupOptions = GroupOptions()
 
     def verify(self) -> None:
         """Raise ValueError naming the first option that is out of range."""
@@ -42,6 +47,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, field)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{field}: {value!r} given, an integer of at least {least} needed")
+        self.groups.verify()
         if self.policy not in {"longest-prefix", "first-come"}:
             raise ValueError(f"policy: {self.policy!r} is neither 'longest-prefix' nor 'first-come'")
 

@@ -51,6 +51,7 @@ class Planner:
         state.next_step += 1
         state.counters.steps += 1
         decoding = decode_rows.astype(np.int32).tobytes()
+        groups = self._group(decoding, decode_rows)
         beginning = np.array(self._begun, np.int32).tobytes() if self._begun else b""
         sampled = np.concatenate((self._begun, decode_rows), dtype=np.int64) if self._begun else decode_rows
         state.flights.append(Flight(number, sampled, beginning + decoding, self._begun, self._filled))
@@ -61,7 +62,25 @@ class Planner:
             decoding,
             decode_slots.tobytes(),
             np.array(retired, np.int32).tobytes() if retired else b"",
+            groups,
         )
+
+    def _group(self, decoding: bytes, decode_rows: npt.NDArray[np.int64]) -> bytes:
+        """Describe which of the rows that decode attend together, and count what that saves."""
+        state = self._state
+        counters, groups = state.counters, state.groups
+        if not decoding:
+            return b""
+        counters.decode_kv_tokens += int(state.rows.length[decode_rows].sum())
+        if not state.options.share_attention:
+            return b""
+        packed = groups.describe(decoding, decode_rows)
+        if packed:
+            counters.saved_kv_tokens += groups.saved
+            counters.grouped_steps += 1
+            counters.groups += groups.count
+            counters.group_members += groups.members
+        return packed
 
     # --- decode ----------------------------------------------------------------------------------------------------
 

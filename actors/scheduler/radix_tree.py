@@ -38,7 +38,8 @@ class RadixTree:
     """Prefixes to slots, one root a namespace.
 
     tokens: how many lie in the tree; locked: how many of them are locked; evicted: how many were ever let go.
-    version grows whenever tokens come or go, so that a match can be remembered.
+    version grows whenever tokens come or go, so that a match can be remembered.  crowded: the nodes that are locked
+    twice or more, in no order that means anything.
     """
 
     def __init__(self) -> None:
@@ -46,6 +47,7 @@ class RadixTree:
         self.locked = 0
         self.evicted = 0
         self.version = 0
+        self.crowded: dict[Node, None] = {}  # a dict: its order, unlike a set's, is the same in every run
         self._roots: dict[str, Node] = {}
         self._heap: list[tuple[int, int, Node]] = []  # last_used, ticket, node
         self._tickets = count()
@@ -151,6 +153,8 @@ class RadixTree:
         assert parent is not None, "a root has no tokens to split"
         upper = Node(parent, node.key[:size], node.slots[: size >> 2], node.last_used)
         upper.locks = node.locks
+        if node.locks > 1:
+            self.crowded[upper] = None
         parent.children[upper.key[:4]] = upper
         node.key = node.key[size:]
         node.slots = node.slots[size >> 2 :]
@@ -165,6 +169,8 @@ class RadixTree:
         while node.parent is not None:
             if node.locks == 0:
                 self.locked += len(node.slots)
+            elif node.locks == 1:
+                self.crowded[node] = None
             node.locks += 1
             node = node.parent
 
@@ -176,6 +182,8 @@ class RadixTree:
             if node.locks == 0:
                 self.locked -= len(node.slots)
                 self._offer(node)
+            elif node.locks == 1:
+                del self.crowded[node]
             node = node.parent
 
     # --- shrinking -------------------------------------------------------------------------------------------------
@@ -271,6 +279,7 @@ class RadixTree:
             assert node.parent.children.get(node.key[:4]) is node, "a child that its parent does not know"
             assert node.locks >= sum(child.locks for child in node.children.values()), "a lock below is missing above"
             assert node.queued or node.locks or node.children, "an unlocked leaf is not offered for eviction"
+            assert (node in self.crowded) == (node.locks > 1), "a node's crowd is not what its locks say"
             locked += len(node.slots) if node.locks else 0
             parts.append(node.slots)
         slots = np.concatenate(parts)

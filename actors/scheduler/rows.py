@@ -1,6 +1,7 @@
 """The running requests, a row each: arrays over all rows, so that a step costs no loop over them.
 
-    [0, shared)        the tree's slots, locked by this row's node; `duplicates` of them are the row's own all the same
+    [0, shared)        the tree's slots, locked by this row's node; `duplicates` of them are the row's own all the same,
+                       all of these behind `agreed`
     [shared, length)   the row's own slots
     [length, limit)    still to come; `expected` of them are reserved
 
@@ -40,7 +41,7 @@ class Rows:
         self.number = np.zeros(max_rows, np.int64)
         self.arrival = np.zeros(max_rows, np.int64)
         self.last_step = np.zeros(max_rows, np.int64)
-        self.length, self.shared, self.duplicates = zeros(), zeros(), zeros()
+        self.length, self.shared, self.agreed, self.duplicates = zeros(), zeros(), zeros(), zeros()
         self.prompt, self.target, self.limit, self.expected = zeros(), zeros(), zeros(), zeros()
         self.outputs, self.max_new = zeros(), zeros()
         self.decoding = np.zeros(max_rows, np.bool_)
@@ -69,7 +70,7 @@ class Rows:
         self.number[row] = request.number
         self.arrival[row] = request.arrival
         self.last_step[row] = -1
-        self.length[row] = self.shared[row] = known
+        self.length[row] = self.shared[row] = self.agreed[row] = known
         self.duplicates[row] = 0
         self.prompt[row] = request.prompt_tokens
         self.target[row] = request.length

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..messages import Finished, FinishReason, Flushed, Generate
 from .estimate import OutputEstimate
+from .groups import Groups
 from .memory import Memory
 from .news import News
 from .options import SchedulerOptions
@@ -36,7 +37,11 @@ class Flight(msgspec.Struct):
 
 
 class Counters(msgspec.Struct):
-    """What has happened so far.  prompt and cached count a request's first life only; computed counts every chunk."""
+    """What has happened so far.  prompt and cached count a request's first life only; computed counts every chunk.
+
+    decode_kv_tokens: tokens that decoding rows attended to, each row for itself; saved: how many of these were not read
+    again because a group read them.  groups and group_members are summed over the steps that had any.
+    """
 
     requests: int = 0
     steps: int = 0
@@ -46,7 +51,17 @@ class Counters(msgspec.Struct):
     output_tokens: int = 0
     surplus_tokens: int = 0
     retractions: int = 0
+    decode_kv_tokens: int = 0
+    saved_kv_tokens: int = 0
+    grouped_steps: int = 0
+    groups: int = 0
+    group_members: int = 0
     host_seconds: float = 0.0
+
+    @property
+    def prompts_saved(self) -> float:
+        """How many whole prompts of mean length the cache has saved."""
+        return self.requests * self.cached_tokens / max(1, self.prompt_tokens)
 
 
 class State:
@@ -63,6 +78,7 @@ class State:
         self.rows = Rows(options.rows)
         self.queue = WaitingQueue(options, self.memory.tree)
         self.estimate = OutputEstimate(options)
+        self.groups = Groups(options.groups, self.memory.tree, self.rows)
         self.news = News()
         self.counters = Counters()
         self.live: dict[int, Request] = {}
@@ -238,6 +254,9 @@ class State:
         tree.unlock(node)
         rows.node[row] = below
         rows.shared[row] = length
+        if rows.agreed[row] == shared:
+            differ = (rows.slots[row, shared:length] == duplicates[0]).argmax() if len(duplicates) else length - shared
+            rows.agreed[row] = shared + differ
         if len(duplicates):
             rows.spare[row] = np.concatenate((rows.spare[row], duplicates))
             rows.duplicates[row] = len(rows.spare[row])
@@ -270,6 +289,8 @@ class State:
             assert len(path) == rows.shared[row], "a row's lock does not end where its shared part does"
             own = rows.slots[row, : rows.shared[row]]
             assert np.isin(own[own != path], rows.spare[row]).all(), "a shared slot is neither the tree's nor the row's"
+            agreed = int(rows.agreed[row])
+            assert np.array_equal(own[:agreed], path[:agreed]), "a row's slots differ from the tree's before `agreed`"
             locked += 1
         roots_locks = sum(child.locks for child in self.memory.tree.tops())
         assert roots_locks <= locked, "a lock outlived its row"

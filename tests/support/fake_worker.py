@@ -23,7 +23,15 @@ from callboard.actors.messages import (
     WorkerStatistics,
 )
 
-__all__ = ["FakeModel", "FakeWorker", "KvError", "expected", "expected_input_logprobs", "expected_next_logprobs"]
+__all__ = [
+    "FakeModel",
+    "FakeWorker",
+    "KvError",
+    "expected",
+    "expected_input_logprobs",
+    "expected_next_logprobs",
+    "read_groups",
+]
 
 _MASK = (1 << 64) - 1
 
@@ -108,11 +116,14 @@ class FakeModel:
         self.positions = np.full(slots, -1, np.int64)
         self.users = np.zeros(slots, np.int64)  # how many rows have a slot in their table
         self.steps = 0
+        self.groups = 0
         self._written: set[int] = set()
+        self._grouped: dict[bytes, bytes] = {}  # the decode rows of the last step that had any, and their groups
 
     def reset(self) -> None:
         """Forget every row."""
         self.rows.clear()
+        self._grouped.clear()
         self.users[:] = 0
 
     def run(self, step: Step) -> StepDone:
@@ -133,12 +144,39 @@ class FakeModel:
             if extend.sample:
                 sampled.append(extend.row)
         decoding = np.frombuffer(step.decode_rows, np.int32).tolist()
+        self._check_groups(step, decoding)
         for row, slot in zip(decoding, np.frombuffer(step.decode_slots, np.int32).tolist(), strict=True):
             self._decode(row, slot)
             sampled.append(row)
         if len(set(sampled)) != len(sampled):
             raise KvError(f"a row is sampled twice in step {step.number}")
         return self._sample(step.number, sampled, tuple(inputs), nexts)
+
+    def _check_groups(self, step: Step, decoding: list[int]) -> None:
+        """Hold every word of `Step.groups` against the tables."""
+        told = read_groups(step.groups)
+        self.groups += len(told)
+        if self._grouped.get(step.decode_rows, step.groups) != step.groups:
+            raise KvError(f"the same rows decode in step {step.number}, in other groups")
+        self._grouped = {step.decode_rows: step.groups}
+        reached = dict.fromkeys(decoding, 0)
+        inside: dict[int, list[int]] = {}  # the rows of the last group each row was in
+        for line_row, start, end, rows in told:
+            if line_row != rows[0] or len(rows) < 2 or len(set(rows)) != len(rows) or not start < end:
+                raise KvError(f"no group: {line_row, start, end, rows}")
+            line = self._row(line_row).slots
+            for row in rows:
+                if row not in reached:
+                    raise KvError(f"row {row} is in a group and does not decode")
+                if reached[row] != start:
+                    raise KvError(f"a group of row {row} begins at {start}, and the last one ended at {reached[row]}")
+                if end > len(line) or self._row(row).slots[start:end] != line[start:end]:
+                    raise KvError(f"rows {line_row} and {row} have other slots in [{start}, {end})")
+                reached[row] = end
+            outer = inside.get(line_row, decoding)
+            if line_row in inside and not any(outer[at : at + len(rows)] == rows for at in range(len(outer))):
+                raise KvError(f"rows {rows} are no run of the group they are inside, {outer}")
+            inside.update(dict.fromkeys(rows, rows))
 
     def _extend(self, extend: Any, inputs: list[InputLogprobs]) -> None:
         if extend.begin is not None:
@@ -239,6 +277,21 @@ class FakeModel:
         packed = np.array(sampled, np.int32).tobytes(), np.array(tokens, np.int32).tobytes()
         some = np.array(logprobs, np.float32).tobytes() if wanted else b""
         return StepDone(number, *packed, some, input_logprobs=inputs, next_logprobs=found, failures=tuple(failures))
+
+
+def read_groups(packed: bytes) -> list[tuple[int, int, int, list[int]]]:
+    """Unpack `Step.groups`: line row, start, end, rows."""
+    numbers = np.frombuffer(packed, np.int32).tolist()
+    found: list[tuple[int, int, int, list[int]]] = []
+    at = 0
+    while at < len(numbers):
+        line_row, start, end, count = numbers[at : at + 4]
+        rows = numbers[at + 4 : at + 4 + count]
+        if len(rows) != count:
+            raise KvError("a group is cut short")
+        found.append((line_row, start, end, rows))
+        at += 4 + count
+    return found
 
 
 def _within(held: np.ndarray, part: np.ndarray) -> bool:

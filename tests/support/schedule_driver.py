@@ -5,19 +5,23 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import combinations
 
 import numpy as np
 
 from callboard.actors.messages import Finished, Generate, Step, TokenLogprob, Tokens
 from callboard.actors.sampling import SamplingParams
+from callboard.actors.scheduler.groups import GroupOptions
 from callboard.actors.scheduler.options import SchedulerOptions
 from callboard.actors.scheduler.planner import Planner
 from callboard.actors.scheduler.settle import settle
 from callboard.actors.scheduler.state import State
 
-from .fake_worker import FakeModel, expected, expected_input_logprobs, expected_next_logprobs
+from .fake_worker import FakeModel, expected, expected_input_logprobs, expected_next_logprobs, read_groups
 
-__all__ = ["Asked", "ScheduleDriver", "pack", "simulate"]
+__all__ = ["EVERY_GROUP", "Asked", "ScheduleDriver", "pack", "simulate"]
+
+EVERY_GROUP = GroupOptions(least_tokens=1, item_tokens=1, step_tokens=1)
 
 
 def pack(tokens: Sequence[int]) -> bytes:
@@ -106,6 +110,8 @@ class ScheduleDriver:
         step = self.planner.plan()
         self.state.count()
         if step is not None:
+            if self._check:
+                self._check_groups(step)
             self.pending.append(step)
             self.steps.append(step)
             for extend in step.extends:
@@ -113,6 +119,25 @@ class ScheduleDriver:
                     self.asked[extend.begin.request].begun_at = len(self.steps)
         self.collect()
         return step
+
+    def _check_groups(self, step: Step) -> None:
+        """Assert that groups leave nothing out where every group pays.  That they are true, the fake model sees to.
+
+        Rows with duplicates of their own are left aside: they may share less than they could.
+        """
+        options, rows = self.state.options, self.state.rows
+        decoding = np.frombuffer(step.decode_rows, np.int32)
+        if not options.share_attention:
+            assert not step.groups
+        if not options.share_attention or options.groups != EVERY_GROUP:
+            return
+        plain = decoding[rows.duplicates[decoding] == 0].tolist()
+        together = [(start, end, set(members)) for _, start, end, members in read_groups(step.groups)]
+        for row, other in combinations(plain, 2):
+            length = min(rows.length[row], rows.length[other])
+            same = int(np.argmin(np.append(rows.slots[row, :length] == rows.slots[other, :length], False)))
+            shared = sum(end - start for start, end, members in together if {row, other} <= members)
+            assert shared == same, f"rows {row} and {other} share {same} slots, and {shared} in groups"
 
     def done(self) -> bool:
         """Run and settle the oldest step in flight."""
@@ -212,6 +237,11 @@ def simulate(
         "reserve_least": rng.choice([1, 4]),
     }
     chosen.update(options)
+    habits = random.Random(seed + 1)  # apart, so that a life stays the one it was
+    chosen.setdefault("share_attention", habits.random() < 0.9)
+    chosen.setdefault(
+        "groups", habits.choice([EVERY_GROUP, GroupOptions(least_tokens=3, item_tokens=6, step_tokens=8)])
+    )
     failures = {(rng.randrange(requests), rng.randrange(60)) for _ in range(requests // 4)}
     driver = ScheduleDriver(
         SchedulerOptions(**chosen),  # type: ignore[arg-type]
