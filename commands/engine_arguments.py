@@ -35,7 +35,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kv-slots", type=int, metavar="TOKENS", help="tokens the KV pool holds; by default sized from memory")
     add("--chunk-tokens", type=int, metavar="TOKENS", help="prompt tokens computed a step (default 512, on a GPU 8192)")
     add("--mem-fraction", type=float, metavar="SHARE", help="of a GPU's memory that may be taken (default 0.9)")
-    add("--attention", choices=("auto", "reference", "triton", "flash"), help="whose kernels attend (default auto)")
+    add("--attention", choices=("auto", "reference", "triton"), help="whose kernels attend (default auto)")
     add("--max-queued", type=int, metavar="N", help="requests admitted at once; one more is refused (default 4096)")
     add(
         "--policy",

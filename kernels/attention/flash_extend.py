@@ -48,7 +48,7 @@ def can_flash(dtype: torch.dtype, head_dim: int, soft_cap: float) -> bool:
     return dtype in {torch.float16, torch.bfloat16} and head_dim % 8 == 0 and head_dim <= 256 and not soft_cap
 
 
-def can_cudnn(batch: AttentionBatch, head_dim: int, windows: tuple[int, ...], shortest: int = 1024) -> bool:
+def can_cudnn(batch: AttentionBatch, head_dim: int, windows: tuple[int, ...], shortest: int = 2048) -> bool:
     """Tell whether cuDNN computes this, and faster: whole prompts, none shorter than `shortest` tokens, no windows."""
     queries = batch.query_lengths[: batch.extends]
     return (
@@ -122,10 +122,23 @@ def flash_extend(
 
 
 def cudnn_extend(
-    q_THD: Tensor, entries_SE: Tensor, plan: FlashPlan, kv_heads: int, scale: float, out_THD: Tensor
+    q_THD: Tensor,
+    entries_SE: Tensor,
+    plan: FlashPlan,
+    kv_heads: int,
+    scale: float,
+    out_THD: Tensor,
+    fresh: tuple[Tensor, Tensor] | None = None,
 ) -> None:
-    """Attend the queries of whole prompts by cuDNN, writing to out_THD; neighbours of one length go together."""
-    kv_LKD = gather(entries_SE, plan, q_THD.dtype).view(-1, kv_heads, 2, q_THD.shape[2])
+    """Attend the queries of whole prompts by cuDNN, writing to out_THD; neighbours of one length go together.
+
+    fresh: the prompts' keys and values, [T, K, D] each.  They are gathered from the pool if they are not given, or if a
+    row is padded: what stands behind it is another row's, and a weight of zero hides no NaN.
+    """
+    if fresh is None or plan.queries != plan.rooms:
+        kv_LKD = gather(entries_SE, plan, q_THD.dtype).view(-1, kv_heads, 2, q_THD.shape[2]).unbind(2)
+    else:
+        kv_LKD = fresh
     token = key = row = 0
     while row < len(plan.queries):
         queries, room = plan.queries[row], plan.rooms[row]
@@ -135,8 +148,8 @@ def cudnn_extend(
         q = q_THD[token : token + count * room]
         if len(q) < room:  # the last row: the step has no tokens left to stand in for padding
             q = functional.pad(q, (0, 0, 0, 0, 0, room - len(q)))
-        kv = kv_LKD[key : key + count * room]
-        q_RHND, k_RKND, v_RKND = (each.unflatten(0, (count, room)).transpose(1, 2) for each in (q, *kv.unbind(2)))
+        kv = (part[key : key + count * room] for part in kv_LKD)
+        q_RHND, k_RKND, v_RKND = (each.unflatten(0, (count, room)).transpose(1, 2) for each in (q, *kv))
         # The public way to it chooses a kernel by the shapes' looks, or by a context that costs more than the launch.
         out_RHND = torch.ops.aten._scaled_dot_product_cudnn_attention(  # noqa: SLF001
             q_RHND, k_RKND, v_RKND, None, False, 0.0, True, False, scale=scale

@@ -25,7 +25,7 @@ from .tuning import Tuning
 
 __all__ = ["Extend", "TritonAttention"]
 
-Extend = Literal["triton", "flash", "cudnn"]
+Extend = Literal["auto", "triton", "flash", "cudnn"]
 
 
 class TritonAttention(Attention):
@@ -35,7 +35,8 @@ class TritonAttention(Attention):
     windows: see Attention.  soft_cap: scores s become cap * tanh(s / cap).
     dtype: of queries and results.  The pool may hold the same dtype or float8_e4m3fn.
     extend: by our kernel ("triton"), or by torch's FlashAttention ("flash"), or by cuDNN where whole long prompts
-    extend and by FlashAttention else ("cudnn").  What a library cannot do (float32, a soft cap) ours does.
+    extend and by FlashAttention else ("cudnn"), or by ours else ("auto").  What a library cannot do (float32, a soft
+    cap) ours does.
 
     A plan with decoding rows alone reads nothing of the host but the number of rows, so plan and attend may be captured
     in a graph together and replayed with other lengths; capture both, since plan makes the list of work on the device.
@@ -80,6 +81,9 @@ class TritonAttention(Attention):
         self._block_g = max(16, triton.next_power_of_2(self._group))
         self._tile_rows = max(self.tuning.extend_rows, self._block_g)
         self._tile_queries = self._tile_rows // self._group
+        # Tuning speaks of keys of 256 bytes; of wider ones fewer fit into shared memory, and float32 is kept in pieces.
+        key_bytes = self._block_d * dtype.itemsize * (2 if dtype == torch.float32 else 1)
+        self._extend_keys = max(16, min(self.tuning.extend_keys, self.tuning.extend_keys * 256 // key_bytes))
         # The interpreter, which is where kernels run on a CPU, cannot multiply bfloat16.
         self._upcast = device.type == "cpu"
         items = decode_items_at_most(max_rows, kv_heads, self.tuning)
@@ -106,12 +110,19 @@ class TritonAttention(Attention):
             items_W8 = {window: list_items(batch, window, self.kv_heads, self.tuning) for window in windows}
         return TritonPlan(batch.table_RL, extend_tokens, self._plan_extends(batch) if extends else None, items_W8)
 
-    def attend(self, q_THD: Tensor, layer: int, pool: KVPool, plan: TritonPlan) -> Tensor:
+    def attend(
+        self,
+        q_THD: Tensor,
+        layer: int,
+        pool: KVPool,
+        plan: TritonPlan,
+        fresh: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
         window = self.windows[layer] if self.windows else 0
         entries_SE, first, extends = pool.entries[layer], plan.extend_tokens, plan.extends
         out_THD = torch.empty(q_THD.shape, dtype=self._dtype, device=q_THD.device)
         if isinstance(extends, FlashPlan) and extends.whole:
-            cudnn_extend(q_THD, entries_SE, extends, self.kv_heads, self.scale, out_THD)
+            cudnn_extend(q_THD, entries_SE, extends, self.kv_heads, self.scale, out_THD, fresh)
         elif isinstance(extends, FlashPlan):
             results = flash_extend(q_THD[:first], entries_SE, extends, self.kv_heads, self.scale, window)
             if not plan.items_W8:
@@ -127,9 +138,10 @@ class TritonAttention(Attention):
     def _plan_extends(self, batch: AttentionBatch) -> Tiles | FlashPlan:
         if batch.starts_R1 is None:
             raise ValueError("AttentionBatch: starts_R1 is None; TritonAttention reads it on the device for extends")
-        if self.extend == "triton":
+        whole = self.extend in {"auto", "cudnn"} and can_cudnn(batch, self.head_dim, self.windows)
+        if not whole and self.extend in {"auto", "triton"}:
             return list_tiles(batch, self._tile_queries, self.kv_heads, self.tuning)
-        return plan_flash(batch, whole=self.extend == "cudnn" and can_cudnn(batch, self.head_dim, self.windows))
+        return plan_flash(batch, whole=whole)
 
     def _extend(
         self, q_THD: Tensor, entries_SE: Tensor, plan: TritonPlan, tiles: Tiles, window: int, out_THD: Tensor
@@ -157,7 +169,7 @@ class TritonAttention(Attention):
             D=self.head_dim,
             BLOCK_D=self._block_d,
             BLOCK_M=self._tile_rows,
-            BLOCK_N=tuning.extend_keys,
+            BLOCK_N=self._extend_keys,
             PARTS=parts,
             UPCAST=self._upcast,
             num_warps=tuning.extend_warps,
