@@ -26,12 +26,6 @@ __all__ = ["draw_kept", "narrow", "weigh"]
 
 
 @triton.jit
-def _pivot(low, step, number):
-    """Give the key at a quarter, a half or three quarters of a bracket; never `low`, of which all is known."""
-    return low + tl.maximum(step * (number + 1) >> 2, 1)
-
-
-@triton.jit
 def _measured(index, row, top_k, top_p, totals, brackets, counts, masses, programs, PROGRAMS: tl.constexpr):
     """Give the bracket (int64) that the pass before leaves."""
     low = tl.load(brackets + 2 * index).to(tl.int64)
@@ -47,7 +41,7 @@ def _measured(index, row, top_k, top_p, totals, brackets, counts, masses, progra
             count = tl.sum(tl.load(counts + at + number, mask=inside, other=0.0), 0)
             mass = tl.sum(tl.load(masses + at + number, mask=inside, other=0.0).to(tl.float64), 0)
             kept = ((k <= 0) | (count < k)) & ((p >= 1.0) | (mass <= allowed))
-            key = _pivot(start, step, number)
+            key = start + tl.maximum(step * (number + 1) >> 2, 1)
             high = tl.where(kept, tl.minimum(high, key), high)
             low = tl.where(kept, low, tl.maximum(low, key))
     return low, high
@@ -99,12 +93,13 @@ def narrow(
         scale = exponent(tl.load(temperature + row))
         best = tl.load(greatest + index)
         line = logits + index.to(tl.int64) * stride
-        first = float_of(_pivot(low, step, 0).to(tl.int32), SHIFT)
-        second = float_of(_pivot(low, step, 1).to(tl.int32), SHIFT)
-        third = float_of(_pivot(low, step, 2).to(tl.int32), SHIFT)
+        # Never `low` itself, of which all is known.
+        first = float_of((low + tl.maximum(step >> 2, 1)).to(tl.int32), SHIFT)
+        second = float_of((low + tl.maximum(step >> 1, 1)).to(tl.int32), SHIFT)
+        third = float_of((low + tl.maximum(step * 3 >> 2, 1)).to(tl.int32), SHIFT)
         count_1 = tl.zeros((TILE,), tl.float32)
         count_2, count_3, mass_1, mass_2, mass_3 = count_1, count_1, count_1, count_1, count_1
-        for tile in tl.static_range(TILES):
+        for tile in range(TILES):
             ids = (program * TILES + tile) * TILE + tl.arange(0, TILE)
             # What stands behind the row lies above no pivot.
             values = tl.load(line + ids, mask=ids < vocabulary, other=float("-inf")).to(tl.float32)
