@@ -57,13 +57,15 @@ class Groups:
     The answer depends on nothing else: a row's path in the tree is fixed once it decodes, splits of nodes leave slots
     as they are, and before another request decodes in a row there is a step in which that row does not.
 
-    packed: the groups, as in Step.  count, members: how many groups, and rows in them.  saved: tokens that are not read
-    again, a step.
+    options: None describes nothing.  packed: the groups, as in Step.  count, members: how many groups, and the rows in
+    them.  attended: tokens that the rows attend to, each for itself.  saved: how many of these are not read again.
     """
 
-    def __init__(self, options: GroupOptions, tree: RadixTree, rows: Rows) -> None:
-        self._options, self._tree, self._rows = options, tree, rows
+    def __init__(self, options: GroupOptions | None, tree: RadixTree, rows: Rows) -> None:
+        self._options, self._tree, self._rows = options or GroupOptions(), tree, rows
+        self._wanted = options is not None
         self._described = b""
+        self.attended = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -71,12 +73,15 @@ class Groups:
         self.count = self.members = self.saved = 0
 
     def describe(self, decoding: bytes, chosen: npt.NDArray[np.int64]) -> bytes:
-        """Give the groups of the rows `chosen`; decoding: the same, int32."""
-        if decoding != self._described:
-            self._described = decoding
-            self._forget()
-            if len(chosen) > 1 and self._could_pay():
-                self._find(chosen)
+        """Give the groups of the rows `chosen` (their lengths count the step's token); decoding: the same, int32."""
+        if decoding == self._described:
+            self.attended += len(chosen)
+            return self.packed
+        self._described = decoding
+        self.attended = int(self._rows.length[chosen].sum())
+        self._forget()
+        if self._wanted and len(chosen) > 1 and self._could_pay():
+            self._find(chosen)
         return self.packed
 
     def _could_pay(self) -> bool:

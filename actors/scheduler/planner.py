@@ -69,12 +69,8 @@ class Planner:
         """Describe which of the rows that decode attend together, and count what that saves."""
         state = self._state
         counters, groups = state.counters, state.groups
-        if not decoding:
-            return b""
-        counters.decode_kv_tokens += int(state.rows.length[decode_rows].sum())
-        if not state.options.share_attention:
-            return b""
         packed = groups.describe(decoding, decode_rows)
+        counters.decode_kv_tokens += groups.attended
         if packed:
             counters.saved_kv_tokens += groups.saved
             counters.grouped_steps += 1

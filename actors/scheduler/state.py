@@ -78,7 +78,7 @@ class State:
         self.rows = Rows(options.rows)
         self.queue = WaitingQueue(options, self.memory.tree)
         self.estimate = OutputEstimate(options)
-        self.groups = Groups(options.groups, self.memory.tree, self.rows)
+        self.groups = Groups(options.groups if options.share_attention else None, self.memory.tree, self.rows)
         self.news = News()
         self.counters = Counters()
         self.live: dict[int, Request] = {}
