@@ -186,6 +186,8 @@ class State:
             self.leaving.append(row)
         if rows.last_step[row] <= self.settled:
             self.release_done()
+        elif rows.ended[row] and self.options.prefix_cache:
+            self._publish_answer(row)
 
     def release_done(self) -> None:
         """Free every leaving row whose last step is done."""
@@ -233,18 +235,34 @@ class State:
         return Flushed(freed, self.memory.tree.tokens)
 
     def publish(self, row: int) -> None:
-        """Put what a row has sent of its prompt into the tree, for steps behind this one to share.
+        """Put what a row has sent of its prompt into the tree, for steps behind this one to share."""
+        request = self.rows.request[row]
+        assert request is not None
+        shared, length = int(self.rows.shared[row]), int(self.rows.length[row])
+        self._publish(row, shared, length, request.tokens[4 * shared : 4 * length])
+
+    def _publish_answer(self, row: int) -> None:
+        """Put what an ended row has written into the tree at once: who goes on from it need not wait until it is freed.
+
+        The last token is there if a step in flight writes it, which runs before any that reads it.
+        """
+        rows = self.rows
+        request = rows.request[row]
+        assert request is not None
+        shared = int(rows.shared[row])
+        known = min(int(rows.length[row]), int(rows.prompt[row] + rows.outputs[row]))
+        if known > shared and not request.failed:
+            self._publish(row, shared, known, rows.tokens[row, shared:known].tobytes())
+
+    def _publish(self, row: int, shared: int, length: int, tokens: bytes) -> None:
+        """Put a row's `tokens`, at [shared, length), into the tree.
 
         Where the tree knows some of it by other slots, the row keeps its own for these until it is freed: the worker
         reads them.  It then holds more than its share, so it does not publish if it could then run out of slots
         alone, nor if there is nothing new to publish.
         """
-        rows, tree = self.rows, self.memory.tree
-        request, node = rows.request[row], rows.node[row]
-        assert request is not None
+        rows, tree, node = self.rows, self.memory.tree, self.rows.node[row]
         assert node is not None
-        shared, length = int(rows.shared[row]), int(rows.length[row])
-        tokens = request.tokens[4 * shared : 4 * length]
         if tokens[:4] in node.children:
             known = tree.known(tokens, below=node)
             if known == length - shared or rows.limit[row] + rows.duplicates[row] + known > self.memory.total:
