@@ -204,7 +204,7 @@ def live(seed: int) -> ScheduleDriver:
         groups=rng.choice([EVERY_GROUP, EVERY_GROUP, GroupOptions(least_tokens=4, item_tokens=9, step_tokens=12)]),
         reserve_all=rng.choice([0, 64]),
         reserve_least=1,
-        in_flight=rng.choice([1, 2]),
+        in_flight=rng.choice([1, 2, 3]),
     )
     run.state.estimate.share = 0.0
     texts = [[rng.randrange(8) for _ in range(rng.randint(5, 40))]]
@@ -313,6 +313,14 @@ def forgets_the_crowd_of_a_split_node(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(State, "check", State.count)
 
 
+def publishes_answers_with_a_token_that_nobody_knows_yet(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: State, row: int) -> None:
+        shared, length = int(self.rows.shared[row]), int(self.rows.length[row])
+        self._publish(row, shared, length, self.rows.tokens[row, shared:length].tobytes())
+
+    patch.setattr(State, "_publish_answer", wrong)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     calls_duplicates_shared,
     keeps_the_groups_of_an_earlier_step,
@@ -323,6 +331,7 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     takes_neighbours_in,
     takes_in_rows_that_do_not_decode,
     forgets_the_crowd_of_a_split_node,
+    publishes_answers_with_a_token_that_nobody_knows_yet,
 ]
 
 

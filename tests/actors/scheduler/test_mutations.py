@@ -188,14 +188,6 @@ def forgets_the_output_of_retracted_requests(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Request, "continue_with", lambda self, output: go_on(self, output[:-4]))
 
 
-def publishes_answers_with_a_token_that_nobody_knows_yet(patch: pytest.MonkeyPatch) -> None:
-    def wrong(self: State, row: int) -> None:
-        shared, length = int(self.rows.shared[row]), int(self.rows.length[row])
-        self._publish(row, shared, length, self.rows.tokens[row, shared:length].tobytes())
-
-    patch.setattr(State, "_publish_answer", wrong)
-
-
 def publishes_answers_but_keeps_their_slots(patch: pytest.MonkeyPatch) -> None:
     publish = State._publish_answer
 
@@ -233,7 +225,6 @@ BUGS: list[Patch] = [
     keeps_input_logprobs_of_an_earlier_life,
     loses_retracted_requests,
     forgets_the_output_of_retracted_requests,
-    publishes_answers_with_a_token_that_nobody_knows_yet,
     publishes_answers_but_keeps_their_slots,
 ]
 
