@@ -26,7 +26,7 @@ from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler import Scheduler, SchedulerOptions
 
 from ...support.fake_worker import FakeModel, FakeWorker, expected
-from ...support.schedule_driver import pack
+from ...support.schedule_driver import EVERY_GROUP, pack
 
 pytestmark = pytest.mark.anyio
 
@@ -131,6 +131,22 @@ async def test_it_tells_about_itself() -> None:
         assert told["slots_free"] + told["slots_tree"] + told["slots_private"] == told["slots"] == 200
         assert (told["waiting"], told["running"], told["rows_free"]) == (0, 0, 4)
         assert told["host_seconds_a_step"] > 0
+        assert told["decode_kv_tokens"] == told["decode_kv_tokens_read"] == 2 * (6 + 7)
+        assert told["prompts_saved"] == pytest.approx(0.8)
+
+
+async def test_it_tells_what_rows_that_attend_together_do_not_read_again() -> None:
+    options = SchedulerOptions(slots=500, rows=4, groups=EVERY_GROUP)
+    async with company(options) as cast:
+        for number in range(3):
+            await cast.scheduler.tell(generate(number, [*range(50), 50 + number], 8))
+        await cast.ended(3)
+        told = await cast.scheduler.ask(SchedulerStatistics())
+        saved = told["decode_kv_tokens"] - told["decode_kv_tokens_read"]
+        assert told["decode_kv_tokens"] == 3 * sum(range(52, 59))
+        assert 0 < saved <= 2 * 50 * 7  # two of three rows, 50 tokens, in at most 7 steps
+        assert 2 <= told["mean_group_size"] <= 3
+        assert told["grouped_steps"] >= 6
 
 
 async def test_without_a_prefix_cache_every_prompt_is_computed_and_the_tree_stays_empty() -> None:
