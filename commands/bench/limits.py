@@ -15,7 +15,7 @@ import torch
 from ...models.config import ModelConfig
 from .workload import Request
 
-__all__ = ["Rates", "ideal_seconds", "measure_rates"]
+__all__ = ["Rates", "decode_seconds", "ideal_seconds", "measure_rates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +42,23 @@ def ideal_seconds(config: ModelConfig, element_bytes: int, requests: Sequence[Re
     """Tell the least time for requests that all start together."""
     head = config.vocabulary * config.hidden
     layers = _layer_weights(config) * config.layers
-    step_bytes = (layers + head) * element_bytes
-    token_bytes = 2 * config.layers * config.kv_heads * config.head_dim * element_bytes
     operations = 0.0
     for request in requests:
         attended = request.inputs * (request.inputs + 1) / 2
         operations += 2 * layers * request.inputs + 2 * head
         operations += 4 * config.layers * config.heads * config.head_dim * attended
-    read = 0
+    decode_s = 0.0
     for step in range(1, max(request.outputs for request in requests)):  # the first token comes with the prompt
         running = [request.inputs + step for request in requests if request.outputs > step]
-        read += step_bytes + token_bytes * sum(running)
-    return operations / rates.matmul + read / rates.copy
+        decode_s += decode_seconds(config, element_bytes, sum(running), rates)
+    return operations / rates.matmul + decode_s
+
+
+def decode_seconds(config: ModelConfig, element_bytes: int, tokens: int, rates: Rates) -> float:
+    """Tell the least time of one decode step whose rows together attend to so many tokens: all weights, and these."""
+    weights = _layer_weights(config) * config.layers + config.vocabulary * config.hidden
+    cached = 2 * config.layers * config.kv_heads * config.head_dim * tokens
+    return (weights + cached) * element_bytes / rates.copy
 
 
 def _layer_weights(config: ModelConfig) -> int:

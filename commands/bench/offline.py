@@ -10,12 +10,14 @@ import anyio
 import msgspec
 
 from ...actors.sampling import SamplingParams
+from .limits import ideal_seconds
 from .workload import Request, Workload
 
 if TYPE_CHECKING:
     from ...actors.engine import Engine
+    from .setting import Setting
 
-__all__ = ["Measured", "run_workload", "warm_up"]
+__all__ = ["Measured", "measure_offline", "print_offline", "run_workload", "warm_up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,7 @@ class Measured:
     """What one run gave.  seconds: from the first request sent to the last token received.
 
     first_s: the mean time to a request's first token.  device_s: seconds that the device worked.  host_s: what the
-    scheduler took.  hit_rate: of prompt tokens found in the cache.
+    scheduler took; launch_s, collect_s: what the worker took beside waiting.  cached: prompt tokens found in the cache.
     """
 
     requests: int
@@ -34,6 +36,8 @@ class Measured:
     steps: int
     device_s: float
     host_s: float
+    launch_s: float
+    collect_s: float
     cached: int
     retractions: int
 
@@ -49,6 +53,45 @@ class Measured:
     def busy(self) -> float:
         """The share of the time that the device worked."""
         return self.device_s / self.seconds
+
+
+async def measure_offline(
+    setting: Setting, workload: Workload, *, rounds: int = 1, temperature: float = 0.0
+) -> dict[str, Any]:
+    """Run a workload some times and tell the best, beside the least time it could take."""
+    requests = workload.requests(setting.engine.limits.vocabulary)
+    runs = [await run_workload(setting.engine, requests, temperature=temperature) for _ in range(rounds)]
+    best = min(runs, key=lambda run: run.seconds)
+    ideal = ideal_seconds(setting.config, setting.element_bytes, requests, setting.rates)
+    steps = max(1, best.steps)
+    return {
+        "workload": str(workload),
+        "seconds": best.seconds,
+        "output_tokens_a_second": best.output_rate,
+        "input_tokens_a_second": best.input_rate,
+        "limit_seconds": ideal,
+        "share": ideal / best.seconds,
+        "busy": best.busy,
+        "steps": best.steps,
+        "first_token_s": best.first_s,
+        "device_ms_a_step": 1e3 * best.device_s / steps,
+        "scheduler_us_a_step": 1e6 * best.host_s / steps,
+        "launch_us_a_step": 1e6 * best.launch_s / steps,
+        "collect_us_a_step": 1e6 * best.collect_s / steps,
+        "cached_tokens": best.cached,
+        "retractions": best.retractions,
+    }
+
+
+def print_offline(line: dict[str, Any], *, first: bool) -> None:
+    """Print a line of the table, below its head if it is the first."""
+    if first:
+        print(f"{'workload':>28} {'out tok/s':>10} {'in tok/s':>10} {'seconds':>8} {'limit':>6} {'busy':>6} "
+              f"{'ms/step':>8} {'sched us':>8} {'launch us':>9} {'coll us':>8} {'first s':>8}")  # fmt: skip
+    print(f"{line['workload']:>28} {line['output_tokens_a_second']:>10,.0f} {line['input_tokens_a_second']:>10,.0f} "
+          f"{line['seconds']:>8.2f} {line['share']:>6.0%} {line['busy']:>6.1%} {line['device_ms_a_step']:>8.3f} "
+          f"{line['scheduler_us_a_step']:>8.0f} {line['launch_us_a_step']:>9.0f} {line['collect_us_a_step']:>8.0f} "
+          f"{line['first_token_s']:>8.3f}", flush=True)  # fmt: skip
 
 
 async def warm_up(engine: Engine) -> None:
@@ -85,6 +128,8 @@ async def run_workload(engine: Engine, requests: list[Request], *, temperature: 
         steps=grown("worker", "steps"),
         device_s=grown("worker", "forward_s"),
         host_s=grown("scheduler", "host_seconds"),
+        launch_s=grown("worker", "launch_s"),
+        collect_s=grown("worker", "collect_s"),
         cached=grown("scheduler", "cached_tokens"),
         retractions=grown("scheduler", "retractions"),
     )
