@@ -7,15 +7,17 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from .engine_arguments import add_engine_arguments, make_engine, summary
+from .statistics_line import statistics_line
 
 if TYPE_CHECKING:
     from ..actors.engine import Engine
     from ..actors.gateway import GatewayOptions
 
-__all__ = ["add", "busy_line", "serve"]
+__all__ = ["add", "report", "serve"]
 
 
 def add(commands: Any) -> None:
@@ -49,7 +51,14 @@ def add(commands: Any) -> None:
         metavar="MS",
         help="the least time between two events of a stream; by default 1 ms for each other live stream, at most 50",
     )
-    add("--quiet", action="store_true", help="print no line a second while busy")
+    add(
+        "--log-interval",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="between two lines of figures while there is work (default 1)",
+    )
+    add("--quiet", action="store_true", help="print none of these lines")
     add_engine_arguments(parser)
     parser.set_defaults(command=serve)
 
@@ -64,6 +73,8 @@ def serve(arguments: argparse.Namespace) -> int:
     from ..actors.gateway import GatewayOptions, check
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    if not arguments.log_interval > 0:
+        raise ValueError(f"log_interval is {arguments.log_interval:g}; it must be above 0, or give --quiet")
     options = GatewayOptions(
         host=arguments.host,
         port=arguments.port,
@@ -78,7 +89,7 @@ def serve(arguments: argparse.Namespace) -> int:
     anyio.run(check, options)  # before anything slow: a taken port should not wait for a model
     _tell(f"callboard starts {arguments.model}")
     try:
-        anyio.run(_serve, make_engine(arguments), options, arguments.quiet)
+        anyio.run(_serve, make_engine(arguments), options, None if arguments.quiet else arguments.log_interval)
     except BaseExceptionGroup as errors:
         error = _first(errors)
         if not isinstance(error, (RestartLimit, ActorDied)):
@@ -96,7 +107,7 @@ def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
     return error
 
 
-async def _serve(engine: Engine, options: GatewayOptions, quiet: bool) -> None:
+async def _serve(engine: Engine, options: GatewayOptions, log_interval_s: float | None) -> None:
     import anyio
 
     from ..actors.gateway import Address, Gateway
@@ -123,8 +134,8 @@ async def _serve(engine: Engine, options: GatewayOptions, quiet: bool) -> None:
                 gateway = await supervisor.spawn(lambda: Gateway(engine, options), name="gateway")
                 _announce(engine, options, await gateway.ask(Address()), time.monotonic() - began)
                 gateways.append(gateway)
-                if not quiet:
-                    group.start_soon(_report, engine)
+                if log_interval_s is not None:
+                    group.start_soon(report, engine.statistics, log_interval_s)
                 await gateway.join()
             group.cancel_scope.cancel()
 
@@ -146,31 +157,22 @@ def _announce(engine: Engine, options: GatewayOptions, url: str, seconds: float)
         _tell(f"  warning  {options.host} is reachable from outside and no API key is set: set CALLBOARD_API_KEY")
 
 
-async def _report(engine: Engine) -> None:
-    """Print a line a second while there is something to say."""
+async def report(ask: Callable[[], Awaitable[dict[str, Any]]], interval_s: float) -> None:
+    """Print a line of an engine's statistics every interval, as long as there is something to say."""
     import anyio
 
-    before: dict[str, Any] = {}
-    then = time.monotonic()
+    from ..actors.core import ActorDied
+
+    before, then = await ask(), anyio.current_time()
     while True:
-        await anyio.sleep(1.0)
-        after, now = (await engine.statistics())["scheduler"], time.monotonic()
-        line = busy_line(before, after, now - then)
-        if line:
+        await anyio.sleep(interval_s)
+        try:
+            after, now = await ask(), anyio.current_time()
+        except ActorDied:  # it starts again; the next line tells of both
+            continue
+        if line := statistics_line(before, after, now - then):
             _tell(f"{time.strftime('%H:%M:%S')}  {line}")
         before, then = after, now
-
-
-def busy_line(before: dict[str, Any], after: dict[str, Any], seconds: float) -> str:
-    """Say what the scheduler did in between; nothing if it was idle."""
-    made = after["output_tokens"] - before.get("output_tokens", after["output_tokens"])
-    if not (after["running"] or after["waiting"] or made > 0):
-        return ""
-    held = 1.0 - after["slots_free"] / max(1, after["slots"])
-    return (
-        f"running {after['running']}  waiting {after['waiting']}  tokens/s {made / seconds:.0f}  "
-        f"cache hits {after['hit_rate']:.0%}  pool {held:.0%}"
-    )
 
 
 def _tell(line: str) -> None:

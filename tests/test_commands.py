@@ -19,9 +19,11 @@ import httpx
 import pytest
 
 from callboard.__main__ import main
+from callboard.actors.core import ActorDied, simulate
 from callboard.actors.errors import InvalidRequest
 from callboard.commands import chat, doctor, run, serve
 from callboard.commands.model_findings import examine_model
+from callboard.commands.statistics_line import statistics_line
 from callboard.models import embedded
 from callboard.models.room import Room
 
@@ -61,6 +63,11 @@ def test_without_a_command_the_commands_are_told(capsys: pytest.CaptureFixture[s
             "a.pem or b.pem cannot be read: No such file or directory",
         ),
         (["serve", "--certfile", __file__, "--keyfile", __file__], "are not a PEM certificate and its key"),
+        (["serve", "--log-interval", "0"], "log_interval is 0; it must be above 0"),
+        (["bench", "offline", "--workload", "many"], "workload is 'many'; write REQUESTSxINPUT/OUTPUT"),
+        (["bench", "serve", "--rounds", "0"], "rounds is 0; it must be at least 1"),
+        (["bench", "decode", "--at", "0x5"], "at is '0x5'; write ROWSxCONTEXT"),
+        (["bench", "decode", "--in-flight", "9"], "in_flight: 9 is outside 1 to 4"),
         (["serve", "--stream-interval", "-1"], "stream_interval_ms: -1 is outside 0 to 1000"),
         (["chat", "--model", "nowhere/at/all", "hello"], "neither"),
         (["chat", "--max-rows", "0", "hello"], "max_rows: 0 is outside"),
@@ -135,12 +142,75 @@ def test_serve_on_a_host_that_is_not_there_says_so(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.startswith("callboard: cannot listen on host 'nowhere.invalid': ")
 
 
+def statistics(**changes: Any) -> dict[str, Any]:
+    scheduler = {
+        "running": 0, "waiting": 0, "output_tokens": 50, "computed_tokens": 10, "slots": 10_000, "slots_free": 7500,
+        "hit_rate": 0.5, "host_seconds": 1.0, "retractions": 1,
+    }  # fmt: skip
+    worker = {"steps": 10, "forward_s": 1.0, "launch_s": 0.5, "collect_s": 0.25, "graphs": 0, "graph_bytes": 0}
+    known = scheduler.keys() | worker.keys()
+    assert changes.keys() <= known
+    return {
+        "scheduler": scheduler | {name: value for name, value in changes.items() if name in scheduler},
+        "worker": worker | {name: value for name, value in changes.items() if name in worker},
+    }
+
+
 def test_a_line_is_told_only_when_busy():
-    idle = {"running": 0, "waiting": 0, "output_tokens": 50, "slots": 100, "slots_free": 75, "hit_rate": 0.5}
-    assert serve.busy_line({}, idle, 1.0) == ""
-    assert serve.busy_line(idle, idle, 1.0) == ""
-    busy = {**idle, "running": 3, "waiting": 1, "output_tokens": 90}
-    assert serve.busy_line(idle, busy, 2.0) == "running 3  waiting 1  tokens/s 20  cache hits 50%  pool 25%"
+    idle = statistics()
+    assert statistics_line({}, idle, 1.0) == ""
+    assert statistics_line(idle, idle, 1.0) == ""
+    waiting = statistics(waiting=1)
+    assert statistics_line(idle, waiting, 1.0) == (
+        "running 0  waiting 1  tokens/s 0 out 0 in  hits 50%  slots 25% of 10,000"
+    )
+
+
+def test_a_line_tells_rates_parts_of_a_step_and_how_busy_the_device_is():
+    busy = statistics(
+        running=3, waiting=1, output_tokens=90, computed_tokens=2010, host_seconds=1.004, retractions=3, steps=30,
+        forward_s=2.96, launch_s=0.502, collect_s=0.251, graphs=12, graph_bytes=300 << 20,
+    )  # fmt: skip
+    assert statistics_line(statistics(), busy, 2.0) == (
+        "running 3  waiting 1  tokens/s 20 out 1,000 in  hits 50%  slots 25% of 10,000  "
+        "step 98.00 ms (launch 100 collect 50 plan 200 us)  device 98%  graphs 12 (300 MiB)  retracted 2"
+    )
+
+
+def test_lines_come_at_their_interval_while_there_is_work(capsys: pytest.CaptureFixture[str]):
+    """Ten virtual seconds: busy in the third and fourth, a line every two."""
+    asked: list[float] = []
+
+    async def ask() -> dict[str, Any]:
+        now = anyio.current_time()
+        asked.append(now)
+        return statistics(output_tokens=50 + 100 * min(4, max(2, round(now - asked[0]))))
+
+    async def main() -> None:
+        with anyio.move_on_after(10.5):
+            await serve.report(ask, 2.0)
+
+    simulate.run(main, seed=1)
+    assert len(asked) == 6
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition("tokens/s ")[2].split()[0] for line in told] == ["100"]
+
+
+def test_a_core_that_starts_again_costs_a_line_and_not_the_server(capsys: pytest.CaptureFixture[str]):
+    answers = iter([statistics(), ActorDied("worker"), statistics(running=1, output_tokens=20)])
+
+    async def ask() -> dict[str, Any]:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def main() -> None:
+        with anyio.move_on_after(2.5):
+            await serve.report(ask, 1.0)
+
+    simulate.run(main, seed=1)
+    assert "running 1  waiting 0  tokens/s 0 out" in capsys.readouterr().err
 
 
 # --- chat ---

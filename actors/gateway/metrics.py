@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 __all__ = ["Metrics", "flat"]
@@ -56,17 +56,58 @@ class Metrics:
         return generate_latest(self.registry)
 
 
+# What only grows, by part; of the requests, everything but what is live.
+_GROWING = {
+    "scheduler": {
+        "requests", "steps", "prompt_tokens", "cached_tokens", "computed_tokens", "output_tokens", "surplus_tokens",
+        "forced_tokens", "decode_kv_tokens", "decode_kv_tokens_read", "grouped_steps", "retractions", "evicted_tokens",
+        "host_seconds",
+    },
+    "worker": {
+        "steps", "tokens_sampled", "rows_failed", "busy_s", "forward_s", "launch_s", "collect_s", "wall_s",
+    },
+}  # fmt: skip
+_TOLD = {
+    "scheduler_waiting": "Requests that have no row yet.",
+    "scheduler_running": "Requests that have a row.",
+    "scheduler_hit_rate": "The share of prompt tokens that came out of the cache, since the start.",
+    "scheduler_slots": "Tokens that the KV pool holds.",
+    "scheduler_slots_free": "Slots of the KV pool that hold nothing.",
+    "scheduler_slots_tree": "Slots of the KV pool that the prefix cache holds.",
+    "scheduler_retractions": "Rows that were taken from a request because slots ran out.",
+    "scheduler_host_seconds": "What the scheduler has worked.",
+    "scheduler_computed_tokens": "Prompt tokens computed.",
+    "scheduler_output_tokens": "Tokens given.",
+    "worker_device_busy": "The share of the time since the start that the device worked.",
+    "worker_last_second_device_busy": "The share of the last second that the device worked.",
+    "worker_last_second_prompt_tokens": "Prompt tokens computed in the last second.",
+    "worker_last_second_output_tokens": "Tokens sampled in the last second.",
+    "worker_last_second_steps": "Steps that ended in the last second.",
+    "worker_recent_device_ms_p50": "What half of the last steps took the device at most, in milliseconds.",
+    "worker_recent_gap_us_p90": "How long the device waited at most before nine in ten steps, in microseconds.",
+    "worker_forward_s": "Seconds that the device has worked.",
+    "worker_launch_s": "Seconds that the host took to launch steps.",
+    "worker_collect_s": "Seconds that the host took to collect them, waiting left out.",
+    "worker_graphs": "CUDA graphs captured.",
+    "worker_graph_bytes": "Device memory that captures have taken.",
+}
+
+
 class _EngineStatistics(Collector):
-    """Turn the engine's nested statistics into gauges named by their path."""
+    """Turn the engine's nested statistics into gauges and counters named by their path."""
 
     def __init__(self) -> None:
         self.statistics: Mapping[str, Any] | None = None
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
         up = 0 if self.statistics is None else 1
         yield GaugeMetricFamily("callboard_engine_up", "Whether the engine answered.", value=up)
         for name, value in flat(self.statistics or {}):
-            yield GaugeMetricFamily(f"callboard_{name}", f"The engine's {name.replace('_', ' ')}.", value=value)
+            told = _TOLD.get(name, f"The engine's {name.replace('_', ' ')}.")
+            part, _, rest = name.partition("_")
+            grows = rest != "live" if part == "requests" else rest in _GROWING.get(part, ())
+            family = CounterMetricFamily if grows else GaugeMetricFamily
+            yield family(f"callboard_{name}", told, value=value)
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return ()  # the names are the engine's to choose

@@ -31,6 +31,8 @@ class StepMeter:
         self._ended = np.zeros(_KEPT)
         self._spans = np.zeros(_KEPT)
         self._gaps = np.zeros(_KEPT)
+        self._outputs = np.zeros(_KEPT)
+        self._prompts = np.zeros(_KEPT)
 
     def begin(self) -> None:
         """Let time count from now on, until when nothing could run."""
@@ -44,13 +46,15 @@ class StepMeter:
         gap_s: float = 0.0,
         launch_s: float = 0.0,
         collect_s: float = 0.0,
+        prompt_tokens: int = 0,
         tokens: int = 0,
         failures: int = 0,
     ) -> None:
         """Count a step that has just ended.
 
         started: when the host took it up.  device_s: what the device worked on it.  gap_s: how long the device had
-        nothing to do before it.  launch_s, collect_s: the host's own time for it, waiting left out.
+        nothing to do before it.  launch_s, collect_s: the host's own time for it, waiting left out.  prompt_tokens,
+        tokens: computed and sampled.
         """
         now = self._clock()
         if self._begun is None:
@@ -59,6 +63,8 @@ class StepMeter:
         self._ended[at] = now
         self._spans[at] = device_s
         self._gaps[at] = gap_s
+        self._prompts[at] = prompt_tokens
+        self._outputs[at] = tokens
         self._steps += 1
         self._tokens += tokens
         self._failures += failures
@@ -94,7 +100,13 @@ class StepMeter:
         ended, spans = self._ended[:count], self._spans[:count]
         since = ended - (now - 1.0)  # of a step's time, what lies within the second
         within = np.clip(np.minimum(spans, since), 0.0, None)
-        return {"steps": int(np.count_nonzero(since > 0)), "device_busy": min(1.0, float(within.sum()))}
+        ours = since > 0
+        return {
+            "steps": int(np.count_nonzero(ours)),
+            "device_busy": min(1.0, float(within.sum())),
+            "prompt_tokens": int(self._prompts[:count][ours].sum()),
+            "output_tokens": int(self._outputs[:count][ours].sum()),
+        }
 
     def _recent(self) -> dict[str, Any]:
         """Tell how long the last steps took, how long the device waited before them, and the share it worked."""

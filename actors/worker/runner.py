@@ -44,7 +44,7 @@ class Pass:
 
     next_rows: the rows whose next token's log-probabilities are wanted, all V of them in next_MV.
     forward_s: the device's time.  gap_s: how long the device had nothing to do before.  launch_s: what the host took to
-    launch it.  waited_s: how long `collect` waited for the device.
+    launch it.  waited_s: how long `collect` waited for the device.  prompt_tokens: computed by it.
     """
 
     number: int
@@ -60,6 +60,7 @@ class Pass:
     gap_s: float = 0.0
     launch_s: float = 0.0
     waited_s: float = 0.0
+    prompt_tokens: int = 0
 
     @property
     def waits(self) -> bool:

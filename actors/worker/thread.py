@@ -117,6 +117,7 @@ class WorkerThread:
             self._cleared = epoch
         begun = perf_counter()
         running = runner.forward(step)
+        running.prompt_tokens = sum(len(extend.tokens) for extend in step.extends) // 4
         if not runner.overlaps:
             runner.sample(running)
             self._finish(runner, running, epoch)
@@ -169,6 +170,7 @@ class WorkerThread:
                 gap_s=running.gap_s,
                 launch_s=running.launch_s,
                 collect_s=collect_s,
+                prompt_tokens=running.prompt_tokens,
                 tokens=len(done.tokens) // 4,
                 failures=len(done.failures),
             )

@@ -35,6 +35,7 @@ async def test_what_is_served_is_what_the_engine_says():
                 await _refusals(served)
                 await _openai(served, engine)
                 await _leaving(served, engine)
+                await _figures(served)
 
 
 async def _texts_agree(served: Served, engine: Engine) -> None:
@@ -134,3 +135,19 @@ async def _leaving(served: Served, engine: Engine) -> None:
     flushed = (await served.client.post("/flush_cache")).json()
     assert flushed["success"] is True
     assert flushed["held"] == 0
+
+
+async def _figures(served: Served) -> None:
+    """What an operator watches: how busy the device is, what a step costs, queue, rows, tokens, hits, slots."""
+    page = (await served.client.get("/metrics")).text
+    values = dict(line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#"))
+    for name in ("device_busy", "last_second_device_busy", "recent_device_ms_p50", "recent_gap_us_p90"):
+        assert f"callboard_worker_{name}" in values
+    for name in ("waiting", "running", "slots", "slots_free", "hit_rate"):
+        assert f"callboard_scheduler_{name}" in values
+    for name in ("steps", "computed_tokens", "output_tokens", "retractions", "host_seconds"):
+        assert f"# TYPE callboard_scheduler_{name}_total counter" in page
+    assert 0 < float(values["callboard_worker_device_busy"]) <= 1
+    assert float(values["callboard_worker_steps_total"]) > 10
+    assert float(values["callboard_worker_forward_s_total"]) <= float(values["callboard_worker_wall_s_total"])
+    assert float(values["callboard_requests_admitted_total"]) > 0

@@ -131,7 +131,8 @@ async def test_metrics_count_exchanges_and_the_engine():
     assert 'callboard_http_exchanges_total{route="/generate",status="200"} 1.0' in page
     assert 'callboard_http_exchanges_total{route="/generate",status="429"} 1.0' in page
     assert 'callboard_http_first_event_seconds_count{route="/generate"} 1.0' in page
-    assert "callboard_requests_started 1.0" in page
+    assert "callboard_requests_started_total 1.0" in page
+    assert "callboard_requests_live 0.0" in page
     assert "callboard_engine_up 1.0" in page
     assert 'route="/generate"' not in second
 

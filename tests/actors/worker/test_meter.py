@@ -50,13 +50,16 @@ def test_the_last_second_holds_only_what_lies_within_it(clock: Clock) -> None:
     meter = StepMeter(clock)
     run(meter, clock, 0.5)
     clock.now += 5.0
-    run(meter, clock, 0.2)
-    run(meter, clock, 0.2, gap_s=0.1)
-    assert meter.statistics()["last_second"] == {"steps": 2, "device_busy": pytest.approx(0.4)}
+    run(meter, clock, 0.2, prompt_tokens=100, tokens=1)
+    run(meter, clock, 0.2, gap_s=0.1, tokens=7)
+    last = meter.statistics()["last_second"]
+    assert last == {"steps": 2, "device_busy": pytest.approx(0.4), "prompt_tokens": 100, "output_tokens": 8}
     clock.now += 0.9  # of the last step, a tenth of a second is left within; the one before it is out
-    assert meter.statistics()["last_second"] == {"steps": 1, "device_busy": pytest.approx(0.1)}
+    last = meter.statistics()["last_second"]
+    assert last == {"steps": 1, "device_busy": pytest.approx(0.1), "prompt_tokens": 0, "output_tokens": 7}
     clock.now += 1.0
-    assert meter.statistics()["last_second"] == {"steps": 0, "device_busy": 0.0}
+    last = meter.statistics()["last_second"]
+    assert last == {"steps": 0, "device_busy": 0.0, "prompt_tokens": 0, "output_tokens": 0}
 
 
 def test_a_step_longer_than_a_second_fills_it(clock: Clock) -> None:
