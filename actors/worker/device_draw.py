@@ -1,7 +1,10 @@
-"""Drawing tokens on a device: every row's parameters stand there, so a step sends none."""
+"""Drawing tokens on a device: every row's parameters stand there, so only a row that begins sends some."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,18 +25,40 @@ class DeviceDraw:
         lines = rows.max_rows + 1  # padding's is the last, and greedy
         self._parameters = DeviceSampling.empty(lines, rows.device)
         self._sampler = Sampler(lines, rows.vocabulary, rows.device)
+        self._begun: list[tuple[int, int, float, int, float, float]] = []
 
     def begin(self, row: int, sampling: SamplingParams, seed: int) -> None:
-        """Write a row's parameters."""
-        written = self._parameters
-        greedy = sampling.temperature < GREEDY_BELOW or sampling.top_k == 1
-        written.temperature_R[row] = 0.0 if greedy else sampling.temperature
-        if greedy:
+        """Take a row's parameters, to be sent with the step that begins it."""
+        if sampling.temperature < GREEDY_BELOW or sampling.top_k == 1:
+            self._begun.append((key_of(seed), row, 0.0, 0, 1.0, 0.0))
             return
-        written.top_k_R[row] = sampling.top_k if 1 <= sampling.top_k < self._rows.vocabulary else 0
-        written.top_p_R[row] = sampling.top_p
-        written.min_p_R[row] = sampling.min_p
-        written.keys_R[row] = key_of(seed)
+        top_k = sampling.top_k if 1 <= sampling.top_k < self._rows.vocabulary else 0
+        self._begun.append((key_of(seed), row, sampling.temperature, top_k, sampling.top_p, sampling.min_p))
+
+    def staged(self) -> list[np.ndarray]:
+        """Give what has begun, for a transfer; keys first, two words each, so that they stand at an even place."""
+        begun, self._begun = self._begun, []
+        keys, rows, temperatures, top_k, top_p, min_p = zip(*begun, strict=True) if begun else ((),) * 6
+        return [
+            np.array(keys, np.int64).view(np.int32),
+            np.array(rows, np.int32),
+            np.array(temperatures, np.float32),
+            np.array(top_k, np.int32),
+            np.array(top_p, np.float32),
+            np.array(min_p, np.float32),
+        ]
+
+    def write(self, sent: Sequence[Tensor]) -> None:
+        """Write what `staged` gave, once it has been sent."""
+        keys, rows, temperatures, top_k, top_p, min_p = sent
+        if not len(rows):
+            return
+        at, written = rows.long(), self._parameters
+        written.keys_R.index_copy_(0, at, keys.view(torch.int64))
+        written.temperature_R.index_copy_(0, at, temperatures.view(torch.float32))
+        written.top_k_R.index_copy_(0, at, top_k)
+        written.top_p_R.index_copy_(0, at, top_p.view(torch.float32))
+        written.min_p_R.index_copy_(0, at, min_p.view(torch.float32))
 
     def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool) -> tuple[Tensor, Tensor]:
         tokens_N = torch.empty(len(rows_N), dtype=torch.int64, device=logits_NV.device)

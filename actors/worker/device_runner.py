@@ -26,7 +26,7 @@ from .batch import Sampled
 from .choose import Chooser
 from .graphs import DecodeGraphs, Draw
 from .layout import lay_out, read_decodes
-from .result import pack
+from .result import Packed, pack
 from .returns import Returns
 from .rows import Rows
 from .runner import Pass, Runner
@@ -41,11 +41,10 @@ __all__ = ["DeviceRunner"]
 class DevicePass(Pass):
     """A step on its way through a GPU.
 
-    drawn: tokens and greatest logits, where the graph has sampled already.  span: when the device began and ended it.
+    packed is there before sampling where a graph has drawn already.  span: when the device began and ended it.
     """
 
     positions_N: Tensor | None = None
-    drawn: tuple[Tensor, Tensor] | None = None
     span: Span | None = None
 
 
@@ -95,8 +94,10 @@ class DeviceRunner(Runner):
     def _launch(self, running: Pass, step: Step) -> None:
         assert isinstance(running, DevicePass)
         if step.extends or not step.decode_rows:
-            batch = lay_out(step, self.rows, self.staging)
-            if batch is not None:
+            found = lay_out(step, self.rows, self.staging, self._draw.staged())
+            if found is not None:
+                batch, parameters = found
+                self._draw.write(parameters)
                 running.positions_N = batch.positions_N
                 self._compute(running, step, batch)
             return
@@ -110,7 +111,7 @@ class DeviceRunner(Runner):
         running.logits_NV = decoded.logits_BV[:count]
         running.positions_N = decoded.positions_B[:count]
         if running.choice.plain and not running.choice.cuts:
-            running.drawn = decoded.tokens_B[:count], decoded.best_B[:count]
+            running.packed = Packed(decoded.packed_2B, count, room=len(decoded.packed_2B) // 2)
 
     def sample(self, running: Pass) -> None:
         assert isinstance(running, DevicePass)
@@ -118,15 +119,16 @@ class DeviceRunner(Runner):
         if sampled is not None and choice is not None and logits_NV is not None:
             asked = to_device(choice.logprobs, logits_NV.device) if choice.logprobs else None
             raw_LV = None if asked is None else logits_NV[asked].float()
-            if running.drawn is None:
-                running.drawn = self._sample(running, logits_NV, sampled)
-            tokens_N, best_N = running.drawn
             self.rows.generated[sampled.rows] += 1
-            if choice.penalized:
-                self._count(sampled, choice, tokens_N.long())
-            running.packed = pack(tokens_N, best_N, raw_LV, choice)
-            running.packed.send(self._returns)
-            running.logits_NV = running.drawn = None
+            if running.packed is None:
+                tokens_N, best_N = self._sample(running, logits_NV, sampled)
+                if choice.penalized:
+                    self._count(sampled, choice, tokens_N.long())
+                running.packed = pack(tokens_N, best_N, raw_LV, choice)
+                running.packed.send(self._returns)
+            else:
+                self.graphs.keep(running.packed.size // 2, running.packed.send(self._returns))
+            running.logits_NV = None
         for _, packed in running.scored:
             packed.send(self._returns)
         if running.span is not None:

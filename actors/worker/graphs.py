@@ -6,9 +6,11 @@ step to step is read on the device: rows, slots, positions and lengths from one 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,7 +29,15 @@ class Draw(Protocol):
     """Sample rows on the device, and write their tokens to the rows' last tokens."""
 
     def begin(self, row: int, sampling: SamplingParams, seed: int) -> None:
-        """Keep on the device how a row is to be sampled."""
+        """Take how a row is to be sampled."""
+        ...
+
+    def staged(self) -> list[np.ndarray]:
+        """Give what was taken, to be sent first of all with the step that begins the rows."""
+        ...
+
+    def write(self, sent: Sequence[Tensor]) -> None:
+        """Keep on the device what `staged` gave and has been sent."""
         ...
 
     def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool) -> tuple[Tensor, Tensor]:
@@ -43,21 +53,24 @@ class Decoded:
     """What a decode pass left on the device, padding included, until the next pass of its size.
 
     rows_B, positions_B: int64, the rows and where their sampled tokens will stand.  logits_BV: not to be written to.
-    tokens_B, best_B: what was drawn; right for rows without cuts and with nothing else done to their logits.
+    packed_2B: what was drawn, as result.Packed has it: tokens, then greatest logits; right for rows without cuts and
+    with nothing else done to their logits.
     """
 
     rows_B: Tensor
     positions_B: Tensor
     logits_BV: Tensor
-    tokens_B: Tensor
-    best_B: Tensor
+    packed_2B: Tensor
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Captured:
+    """read: when the outputs have been read, and may be written again."""
+
     graph: torch.cuda.CUDAGraph
     inputs: Tensor
     outputs: Decoded
+    read: torch.cuda.Event | None = None
 
 
 def sizes(most: int) -> tuple[int, ...]:
@@ -117,6 +130,8 @@ class DecodeGraphs:
         arrays = padded(decodes, size, self._rows.max_rows, self._pool.dummy_slot)
         if (found := self._captured.get(size)) is not None:
             self._staging.send(arrays, into=found.inputs)
+            if found.read is not None:
+                torch.cuda.current_stream(self._rows.device).wait_event(found.read)
             found.graph.replay()
             return found.outputs
         inputs = torch.empty(4 * size, dtype=torch.int32, device=self._rows.device)
@@ -125,6 +140,11 @@ class DecodeGraphs:
         if self._capture:
             self._captured[size] = self._record(inputs, size)
         return outputs
+
+    def keep(self, size: int, read: torch.cuda.Event | None) -> None:
+        """Do not write this size's outputs again before an event."""
+        if (found := self._captured.get(size)) is not None:
+            found.read = read
 
     def _record(self, inputs: Tensor, size: int) -> _Captured:
         free = torch.cuda.mem_get_info(self._rows.device)[0]
@@ -158,4 +178,4 @@ class DecodeGraphs:
         )
         logits_BV, ends_B = self._model.logits(hidden_BC), positions_B + 1
         tokens_B, best_B = self._draw(logits_BV, rows_B, ends_B, cuts=False)
-        return Decoded(rows_B, ends_B, logits_BV, tokens_B, best_B)
+        return Decoded(rows_B, ends_B, logits_BV, torch.cat((tokens_B.to(torch.int32), best_B.view(torch.int32))))

@@ -5,6 +5,8 @@ Shape suffixes:  T new tokens    R rows of the step    N rows that sample    W s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -46,9 +48,12 @@ def read_decodes(step: Step, rows: Rows) -> Decodes:
     return Decodes(decode_rows, slots, positions.astype(np.int32))
 
 
-def lay_out(step: Step, rows: Rows, staging: Staging) -> Batch | None:
+def lay_out(
+    step: Step, rows: Rows, staging: Staging, ahead: Sequence[np.ndarray] = ()
+) -> tuple[Batch, list[Tensor]] | None:
     """Lay a step out on the device, write its slots into the rows' tables; None if it has no tokens.
 
+    ahead: arrays that go first in the same transfer; they are given back as they are on the device.
     Waits for nothing: every shape is known to the host, and everything the host sends goes in one transfer.
     """
     decodes = read_decodes(step, rows)
@@ -74,7 +79,8 @@ def lay_out(step: Step, rows: Rows, staging: Staging) -> Batch | None:
     )
     tokens = np.concatenate([*(chunk.tokens for chunk in extends), decodes.rows[:0]])
     last, ends = starts[1:][sampling] - 1, lengths[sampling]
-    sent = staging.send((tokens, slots, positions, owners, batch_rows, starts, lengths, sampled, last, ends))
+    sent = staging.send((*ahead, tokens, slots, positions, owners, batch_rows, starts, lengths, sampled, last, ends))
+    before, sent = sent[: len(ahead)], sent[len(ahead) :]
     tokens_E, slots_W, positions_W, owners_W, rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N = sent
     owners_W, positions_W = owners_W.long(), positions_W.long()
     rows.tables.index_put_((owners_W, positions_W), slots_W)
@@ -95,13 +101,14 @@ def lay_out(step: Step, rows: Rows, staging: Staging) -> Batch | None:
         extends=len(extends),
     )
     in_order = len(sampled) == total
-    return Batch(
+    batch = Batch(
         tokens_T,
         attention,
         Sampled(sampled.astype(np.int64), sampled_N.long(), rows.lengths[sampled]),
         None if in_order else index_N.long(),
         ends_N.long(),
     )
+    return batch, before
 
 
 class _Chunk:

@@ -29,34 +29,52 @@ class Packed:
     logprobs: float32 [l].  top_tokens: int64 [l, k].  top_logprobs: float32 [l, k].
     """
 
-    def __init__(
-        self,
+    def __init__(self, words: Tensor, tokens: int, *, room: int = 0, logprobs: int = 0, width: int = 0) -> None:
+        """Take words that are packed already.  room: for how many tokens there is place, if for more than `tokens`."""
+        self._words = words
+        self._tokens = tokens
+        self._room = room or tokens
+        self._logprobs = logprobs
+        self._width = width
+        self._arrival: Arrival | None = None
+
+    @classmethod
+    def of(
+        cls,
         tokens: Tensor,
         best: Tensor,
         logprobs: Tensor | None = None,
         top_tokens: Tensor | None = None,
         top_logprobs: Tensor | None = None,
-    ) -> None:
+    ) -> Packed:
+        """Pack tensors."""
         parts = (tokens, best, logprobs, top_tokens, top_logprobs)
-        self._packed = torch.cat([_words(part) for part in parts if part is not None])
-        self._tokens = tokens.shape[0]
-        self._logprobs = 0 if logprobs is None else logprobs.shape[0]
-        self._width = 0 if top_tokens is None else top_tokens.shape[1]
-        self._arrival: Arrival | None = None
+        return cls(
+            torch.cat([_words(part) for part in parts if part is not None]),
+            tokens.shape[0],
+            logprobs=0 if logprobs is None else logprobs.shape[0],
+            width=0 if top_tokens is None else top_tokens.shape[1],
+        )
 
-    def send(self, returns: Returns) -> None:
-        """Start the transfer to the host; `read` waits for it."""
-        self._arrival = returns.bring(self._packed)
+    @property
+    def size(self) -> int:
+        """How many words it has."""
+        return len(self._words)
+
+    def send(self, returns: Returns) -> torch.cuda.Event | None:
+        """Start the transfer to the host, which `read` waits for; give when it has ended."""
+        self._arrival = returns.bring(self._words)
+        return self._arrival.landed
 
     def read(self) -> Unpacked:
         """Wait for the device."""
-        host = self._packed.cpu().numpy() if self._arrival is None else self._arrival.wait()
-        tokens, logprobs, width = self._tokens, self._logprobs, self._width
-        first, second = 2 * tokens + logprobs, 2 * tokens + logprobs * (1 + width)
+        host = self._words.cpu().numpy() if self._arrival is None else self._arrival.wait()
+        tokens, room, logprobs, width = self._tokens, self._room, self._logprobs, self._width
+        first, second = 2 * room + logprobs, 2 * room + logprobs * (1 + width)
         return Unpacked(
             host[:tokens],
-            host[tokens : 2 * tokens].view(np.float32),
-            host[2 * tokens : first].view(np.float32),
+            host[room : room + tokens].view(np.float32),
+            host[2 * room : first].view(np.float32),
             host[first:second].reshape(logprobs, width),
             host[second:].view(np.float32).reshape(logprobs, width),
         )
@@ -65,12 +83,12 @@ class Packed:
 def pack(tokens_N: Tensor, best_N: Tensor, raw_LV: Tensor | None, choice: Choice) -> Packed:
     """Pack what N rows drew, and for the rows that want them the log-probabilities of raw_LV, their raw logits."""
     if raw_LV is None:
-        return Packed(tokens_N, best_N)
+        return Packed.of(tokens_N, best_N)
     asked_L = to_device(choice.logprobs, tokens_N.device)
     logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[asked_L].long())
     if not choice.top_logprobs:
-        return Packed(tokens_N, best_N, chosen_L)
-    return Packed(tokens_N, best_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))
+        return Packed.of(tokens_N, best_N, chosen_L)
+    return Packed.of(tokens_N, best_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))
 
 
 class Unpacked(NamedTuple):

@@ -10,18 +10,18 @@ __all__ = ["Arrival", "Returns"]
 
 
 class Arrival:
-    """A tensor on its way to the host."""
+    """A tensor on its way to the host.  landed: when it is there; None if it is already."""
 
-    __slots__ = ("_host", "_landed")
+    __slots__ = ("_host", "landed")
 
     def __init__(self, host: Tensor, landed: torch.cuda.Event | None) -> None:
         self._host = host
-        self._landed = landed
+        self.landed = landed
 
     def wait(self) -> np.ndarray:
         """Wait until it is there.  Other threads run meanwhile."""
-        if self._landed is not None:
-            self._landed.synchronize()
+        if self.landed is not None:
+            self.landed.synchronize()
         return self._host.numpy()
 
 
