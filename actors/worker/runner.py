@@ -177,7 +177,7 @@ class Runner:
             parts.append((chosen_B, *top(logprobs_BV, width)) if width else (chosen_B,))
         columns = [torch.cat(column) for column in zip(*parts, strict=True)]
         nothing = hidden_MC.new_empty(0, dtype=torch.float32)
-        return Packed(targets_M[:0], nothing, *columns)
+        return Packed.of(targets_M[:0], nothing, *columns)
 
     def _look_ahead(self, running: Pass, extends: tuple[Extend, ...], hidden_TC: Tensor) -> None:
         """Compute the log-probabilities of all tokens behind the extends that ask for them."""
