@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         get_server_info,
         global_config,
         greedy_token_selection,
+        image,
         select,
         separate_reasoning,
         set_default_backend,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         user,
         user_begin,
         user_end,
+        video,
     )
     from .lang.backends import Anthropic, Gemini, OpenAI, Retries, RuntimeEndpoint, VertexAI
 
@@ -91,6 +93,7 @@ __all__ = [
     "get_server_info",
     "global_config",
     "greedy_token_selection",
+    "image",
     "select",
     "separate_reasoning",
     "set_default_backend",
@@ -102,6 +105,7 @@ __all__ = [
     "user",
     "user_begin",
     "user_end",
+    "video",
 ]
 
 _ROOMS = {

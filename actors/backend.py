@@ -25,6 +25,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     that is not tokenized yet.  text: the whole text (tokens and tail).  messages: the finished chat messages, in
     OpenAI's form, for backends that speak in messages.  role: the role whose message is being written, or None.
     fresh: how many of the last tokens are constant text, which may be tokenized otherwise (`SamplingParams.heal`).
+    images: from where to where in the text each stands, and its URL (data:, http: or https:), in order.
     """
 
     tokens: bytes = b""
@@ -33,6 +34,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[dict[str, Any], ...] = ()
     role: str | None = None
     fresh: int = 0
+    images: tuple[tuple[int, int, str], ...] = ()
 
 
 class Scores(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +97,10 @@ class Backend(ABC):
             raise InvalidRequest(
                 "choices_method", f"{type(self).__name__} gives no log-probabilities of choices without their prompt"
             )
+
+    def verify_image(self, url: str) -> None:  # noqa: ARG002
+        """Raise InvalidRequest if this backend cannot be shown an image by its URL; called before anything runs."""
+        raise InvalidRequest("image", f"{type(self).__name__} reads text alone")
 
     @abstractmethod
     async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:

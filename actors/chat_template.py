@@ -31,6 +31,9 @@ class ChatTemplate:
     comes with a model's files and is not trusted.  Raises InvalidRequest if it is no template.
     """
 
+    image_token: str = "<image>"  # noqa: S105
+    """What stands for an image in the text."""
+
     def __init__(
         self, source: str = PLAIN, special: Mapping[str, str] | None = None, *, stop: tuple[str, ...] = ()
     ) -> None:

@@ -13,6 +13,7 @@ from .fork import ForkGroup
 from .gen import gen, gen_int, gen_string, select
 from .global_config import GlobalConfig, global_config
 from .house import set_default_backend
+from .media import image, video
 from .null import NullBackend
 from .program import Program, function
 from .reasoning import separate_reasoning
@@ -53,6 +54,7 @@ __all__ = [
     "get_server_info",
     "global_config",
     "greedy_token_selection",
+    "image",
     "select",
     "separate_reasoning",
     "set_default_backend",
@@ -64,4 +66,5 @@ __all__ = [
     "user",
     "user_begin",
     "user_end",
+    "video",
 ]

@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from ..actors.errors import InvalidRequest
-from .expression import Expression, Gen, RoleBegin, RoleEnd, RoleText, ScopeBegin, ScopeEnd, Select, flatten
+from .expression import (
+    Expression,
+    Gen,
+    Image,
+    RoleBegin,
+    RoleEnd,
+    RoleText,
+    ScopeBegin,
+    ScopeEnd,
+    Select,
+    Video,
+    flatten,
+)
+from .film import verify_film
 from .reasoning import reasoning_name
-from .script import Choose, Generate, ScopeClose, ScopeOpen
+from .script import Choose, Generate, ScopeClose, ScopeOpen, ShowImage, ShowVideo
 from .stream import Stream
 from .variable import Variable
 
@@ -66,9 +79,24 @@ def _step(stream: Stream, item: Any, named: dict[str, Variable]) -> Any:
         *outer, (_, variable) = stream.scopes
         stream.scopes = tuple(outer)
         return ScopeClose(variable)
+    if kind is Image or kind is Video:
+        return _show(stream, item)
     if isinstance(item, str):
         return str(item)
     raise InvalidRequest("expression", f"a program cannot say {kind.__name__}: {item!r:.80}")
+
+
+def _show(stream: Stream, item: Image | Video) -> ShowImage | ShowVideo:
+    if stream.role not in (None, "user"):
+        raise InvalidRequest(
+            "image", f"an image stands in user(...) or outside of roles, not in {stream.role!r}"
+        )
+    if isinstance(item, Image):
+        stream.backend.verify_image(item.url)
+        return ShowImage(item.url)
+    stream.backend.verify_image("data:")
+    verify_film(item.path, item.frames)
+    return ShowVideo(item.path, item.frames)
 
 
 def _declare(name: str | None, named: dict[str, Variable], count: int = 1) -> Variable:

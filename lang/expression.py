@@ -14,6 +14,7 @@ from .choices import ChoicesMethod, token_length_normalized
 __all__ = [
     "Expression",
     "Gen",
+    "Image",
     "RoleBegin",
     "RoleEnd",
     "RoleText",
@@ -21,6 +22,7 @@ __all__ = [
     "ScopeEnd",
     "Select",
     "Sequence",
+    "Video",
     "flatten",
 ]
 
@@ -57,6 +59,19 @@ class Select(Expression, frozen=True, gc=False):
     name: str | None
     choices: tuple[str, ...]
     method: ChoicesMethod = token_length_normalized
+
+
+class Image(Expression, frozen=True, gc=False):
+    """Show an image.  url: data:, or http(s): of one that is elsewhere."""
+
+    url: str
+
+
+class Video(Expression, frozen=True, gc=False):
+    """Show frames of a video file."""
+
+    path: str
+    frames: int
 
 
 class RoleBegin(Expression, frozen=True, gc=False):
@@ -104,5 +119,5 @@ def flatten(expression: Expression | str) -> tuple[Expression | str, ...]:
         return (expression,)
     raise InvalidRequest(
         "expression",
-        f"a program can say text, gen, select and roles, not {type(expression).__name__}; got {expression!r:.80}",
+        f"a program can say text, gen, select, images and roles, not {type(expression).__name__} ({expression!r:.80})",
     )

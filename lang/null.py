@@ -70,6 +70,9 @@ class NullBackend(Backend):
         text, finish = _cut(said, prompt, sampling)
         yield Delta(text=text, finish=finish)
 
+    def verify_image(self, url: str) -> None:  # noqa: ARG002
+        return None
+
     def verify_choices(self, continuations: Sequence[str], *, unconditional: bool = False) -> None:  # noqa: ARG002
         return None
 

@@ -23,6 +23,8 @@ __all__ = [
     "Generate",
     "ScopeClose",
     "ScopeOpen",
+    "ShowImage",
+    "ShowVideo",
     "Step",
     "ToStream",
 ]
@@ -51,6 +53,19 @@ class Choose(msgspec.Struct, frozen=True, gc=False):
     method: ChoicesMethod
 
 
+class ShowImage(msgspec.Struct, frozen=True, gc=False):
+    """Show an image, by its URL."""
+
+    url: str
+
+
+class ShowVideo(msgspec.Struct, frozen=True, gc=False):
+    """Show frames of a video file, which is there."""
+
+    path: str
+    frames: int
+
+
 class ScopeOpen(msgspec.Struct, frozen=True, gc=False):
     """From here on, what is said goes into a variable too."""
 
@@ -75,7 +90,10 @@ class Concatenate(msgspec.Struct, frozen=True, gc=False):
     branches: list[Any]  # of Branch, whose module imports this one
 
 
-Step = str | Generate | Choose | RoleText | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches | Concatenate
+Step = (
+    str | Generate | Choose | ShowImage | ShowVideo | RoleText | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches
+    | Concatenate
+)  # fmt: skip
 
 
 class Append(Message, frozen=True, gc=False):

@@ -11,8 +11,21 @@ import anyio
 from ..actors.core import Actor, Inbox, Stopped
 from ..actors.errors import Aborted
 from .expression import RoleBegin, RoleEnd, RoleText
+from .film import frame_urls
 from .generating import generate
-from .script import Append, Branches, Choose, Concatenate, End, Generate, ScopeClose, ScopeOpen, ToStream
+from .script import (
+    Append,
+    Branches,
+    Choose,
+    Concatenate,
+    End,
+    Generate,
+    ScopeClose,
+    ScopeOpen,
+    ShowImage,
+    ShowVideo,
+    ToStream,
+)
 from .stream_state import StreamState
 from .variable import Choice
 
@@ -176,6 +189,10 @@ class Stream(StreamState, Actor[ToStream]):
             step.variable.start = transcript.length
         elif kind is ScopeClose:
             step.variable.set(transcript.text[step.variable.start :])
+        elif kind is ShowImage:
+            transcript.show(step.url, self.backend.chat_template.image_token)
+        elif kind is ShowVideo:
+            return self._show_video(step)
         elif kind is Branches:
             return self._branch(step)
         elif kind is Concatenate:
@@ -191,6 +208,10 @@ class Stream(StreamState, Actor[ToStream]):
             tokens = await self.backend.encode(transcript.tail, beginning=not transcript.tokens)
             if tokens is not None:
                 transcript.settle(tokens)
+
+    async def _show_video(self, step: ShowVideo) -> None:
+        for url in await anyio.to_thread.run_sync(frame_urls, step.path, step.frames):  # decoding blocks
+            self.transcript.show(url, self.backend.chat_template.image_token)
 
     async def _choose(self, step: Choose) -> None:
         transcript, variable = self.transcript, step.variable

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..actors.backend import Prompt
 from ..actors.chat_template import ChatTemplate
+from .parts import content_of, in_text
 
 __all__ = ["Transcript"]
 
@@ -18,7 +19,7 @@ class Transcript:
     # a generated token is kept as it came; constant text is tokenized once, when a generation needs it
     """
 
-    __slots__ = ("_pieces", "fresh", "length", "messages", "role", "suffix", "tail", "tokens", "written")
+    __slots__ = ("_pieces", "fresh", "images", "length", "messages", "role", "suffix", "tail", "tokens", "written")
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
@@ -29,6 +30,7 @@ class Transcript:
         self.messages: tuple[dict[str, Any], ...] = ()
         self.role: str | None = None
         self.suffix = ""  # what stands behind the open message
+        self.images: tuple[tuple[int, int, str], ...] = ()  # as Prompt's
         self.written = 0  # where the open message's content begins
 
     @property
@@ -66,27 +68,41 @@ class Transcript:
 
     def say_message(self, role: str, text: str, template: ChatTemplate) -> None:
         """Append a whole chat message of constant text."""
-        prefix, suffix = template.role(role, self.messages)
+        prefix, suffix = template.role(role, self._plain_messages(template))
         self.say(prefix + text + suffix)
         self.messages += ({"role": role, "content": text},)
 
     def begin_role(self, role: str, template: ChatTemplate) -> None:
-        prefix, self.suffix = template.role(role, self.messages)
+        prefix, self.suffix = template.role(role, self._plain_messages(template))
         self.say(prefix)
         self.role = role
         self.written = self.length
 
     def end_role(self) -> None:
         assert self.role is not None
-        content = self.text[self.written :]
+        content = content_of(self.text, self.images, self.written)
         self.say(self.suffix)
         self.messages += ({"role": self.role, "content": content},)
         self.role = None
 
+    def show(self, url: str, token: str) -> None:
+        """Append an image; `token` stands for it in the text."""
+        start = self.length
+        self.say(token)
+        self.images += ((start, self.length, url),)
+
+    def _plain_messages(self, template: ChatTemplate) -> tuple[dict[str, Any], ...]:
+        """Give the messages as text alone, for templates that know no parts."""
+        if not self.images:
+            return self.messages
+        token = template.image_token
+        return tuple({**message, "content": in_text(message["content"], token)} for message in self.messages)
+
     def prompt(self) -> Prompt:
         return Prompt(
-            tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role, fresh=self.fresh
-        )
+            tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role,
+            fresh=self.fresh, images=self.images,
+        )  # fmt: skip
 
     def take(self, other: Transcript, length: int, token_bytes: int, messages: int) -> None:
         """Append what a copy has said since it had so many characters, bytes of tokens and messages.
@@ -95,6 +111,8 @@ class Transcript:
         sequence (some tokenizers put one of their own there) cannot stand behind others: then its text is taken.
         """
         text = other.text[length:]
+        moved = self.length - length
+        self.images += tuple((a + moved, b + moved, url) for a, b, url in other.images if a >= length)
         self._pieces.append(text)
         self.length += len(text)
         if len(other.tokens) > token_bytes and (token_bytes or not self.tokens):
@@ -111,6 +129,6 @@ class Transcript:
         other._pieces = [self.text]
         other.length, other.tokens, other.tail = self.length, self.tokens, self.tail
         other.fresh = self.fresh
-        other.messages = self.messages
+        other.messages, other.images = self.messages, self.images
         other.role, other.suffix, other.written = self.role, self.suffix, self.written
         return other

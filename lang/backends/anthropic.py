@@ -13,6 +13,7 @@ from ...actors.chat_template import ChatTemplate
 from ...actors.errors import GenerationFailed, InvalidRequest
 from ...actors.messages import Delta, Finish
 from ...actors.sampling import SamplingParams
+from ..parts import url_of
 from .capabilities import Capabilities
 from .conversation import converse
 from .fault import Fault, Retries
@@ -24,6 +25,8 @@ __all__ = ["Anthropic"]
 _ABLE = Capabilities(
     sampling=frozenset({"max_new_tokens", "stop", "temperature", "top_p", "top_k", "json_schema"}),
     begun=True,
+    images=True,
+    image_urls=True,
     temperature=1.0,
 )
 
@@ -123,7 +126,26 @@ def _system(messages: list[dict[str, Any]], who: str) -> tuple[str, list[dict[st
         raise InvalidRequest(
             "messages", f"{who} takes system messages first, then user and assistant, not {stray!r} there"
         )
-    return "\n\n".join(message["content"] for message in messages[:count]), rest
+    told = [{**message, "content": _content(message["content"])} for message in rest]
+    return "\n\n".join(message["content"] for message in messages[:count]), told
+
+
+def _content(content: str | list[dict[str, Any]]) -> Any:
+    """Write parts in Anthropic's words."""
+    if isinstance(content, str):
+        return content
+    blocks: list[dict[str, Any]] = []
+    for part in content:
+        if (url := url_of(part)) is None:
+            blocks.append(part)
+            continue
+        if url.startswith("data:"):
+            kind, _, data = url[len("data:") :].partition(";base64,")
+            source = {"type": "base64", "media_type": kind, "data": data}
+        else:
+            source = {"type": "url", "url": url}
+        blocks.append({"type": "image", "source": source})
+    return blocks
 
 
 def _is_text(event: Any) -> bool:

@@ -19,6 +19,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     unconditional: whether it scores them without their prompt, too.
     begun: whether an answer may begin with the program's own text.  outside: whether text may stand outside of roles.
     prefill: whether it keeps a prefix.  stops, temperature: the most it takes, None if it has no bound of its own.
+    images: whether it can be shown images; image_urls: also by their http(s) URLs.
     """
 
     sampling: frozenset[str]
@@ -27,6 +28,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     begun: bool = True
     outside: bool = False
     prefill: bool = False
+    images: bool = False
+    image_urls: bool = False
     stops: int | None = None
     temperature: float | None = None
     least_tokens: int = 1
@@ -60,6 +63,15 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
                 "choices_method",
                 f"{who} gives no log-probabilities of choices without their prompt; "
                 "token_length_normalized and greedy_token_selection need none",
+            )
+
+    def verify_image(self, url: str, who: str) -> None:
+        """Raise InvalidRequest if `who` cannot be shown this image."""
+        if not self.images:
+            raise InvalidRequest("image", f"{who} reads text alone")
+        if not self.image_urls and not url.startswith("data:"):
+            raise InvalidRequest(
+                "image", f"{who} takes images and not their URLs; give the file of {url:.80}"
             )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from ...actors.backend import Prompt
 from ...actors.chat_template import ChatTemplate
 from ...actors.errors import InvalidRequest
+from ..parts import content_of, in_text
 
 __all__ = ["Conversation", "converse"]
 
@@ -28,7 +29,7 @@ def converse(prompt: Prompt, template: ChatTemplate, who: str, *, begun: bool) -
     if not prompt.messages and prompt.role is None:
         if not prompt.text:
             raise InvalidRequest("messages", f"{who} answers messages, and nothing was said yet")
-        return Conversation(({"role": "user", "content": prompt.text},))
+        return Conversation(({"role": "user", "content": content_of(prompt.text, prompt.images)},))
     if prompt.role != "assistant":
         where = "outside of the roles" if prompt.role is None else f"in the role {prompt.role!r}"
         raise InvalidRequest("messages", f"{who} speaks as assistant only: put gen in assistant(...), not {where}")
@@ -45,10 +46,11 @@ def converse(prompt: Prompt, template: ChatTemplate, who: str, *, begun: bool) -
 def _begun(prompt: Prompt, template: ChatTemplate, who: str) -> str:
     """Give the open message's text so far: what is left of the text behind all that the template has written."""
     place = 0
-    for index, message in enumerate(prompt.messages):
-        prefix, suffix = template.role(message["role"], prompt.messages[:index])
+    messages = [{**one, "content": in_text(one["content"], template.image_token)} for one in prompt.messages]
+    for index, message in enumerate(messages):
+        prefix, suffix = template.role(message["role"], messages[:index])
         place = _expect(prompt.text, place, f"{prefix}{message['content']}{suffix}", who)
-    prefix, _ = template.role("assistant", prompt.messages)
+    prefix, _ = template.role("assistant", messages)
     return prompt.text[_expect(prompt.text, place, prefix, who) :]
 
 

@@ -13,6 +13,7 @@ from ...actors.chat_template import ChatTemplate
 from ...actors.errors import GenerationFailed, InvalidRequest
 from ...actors.messages import Delta, Finish
 from ...actors.sampling import SamplingParams
+from ..parts import url_of
 from .capabilities import Capabilities
 from .conversation import converse
 from .fault import Fault, Retries
@@ -32,7 +33,7 @@ _NAMES = {
     "presence_penalty": "presencePenalty",
     "seed": "seed",
 }
-_ABLE = Capabilities(sampling=frozenset({*_NAMES, "json_schema"}), begun=False, stops=5, temperature=2.0)
+_ABLE = Capabilities(sampling=frozenset({*_NAMES, "json_schema"}), begun=False, images=True, stops=5, temperature=2.0)
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 _ENDINGS = ("STOP", "MAX_TOKENS")
 
@@ -124,11 +125,24 @@ def _contents(messages: list[dict[str, Any]], who: str) -> dict[str, Any]:
             raise InvalidRequest(
                 "messages", f"{who} takes system messages first, then user and assistant, not {message['role']!r} there"
             )
-        contents.append({"role": roles[message["role"]], "parts": [{"text": message["content"]}]})
+        contents.append({"role": roles[message["role"]], "parts": _parts(message["content"])})
     body: dict[str, Any] = {"contents": contents}
     if count:
         body["systemInstruction"] = {"parts": [{"text": message["content"]} for message in messages[:count]]}
     return body
+
+
+def _parts(content: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        return [{"text": content}]
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        if (url := url_of(part)) is None:
+            parts.append({"text": part["text"]})
+        else:
+            kind, _, data = url[len("data:") :].partition(";base64,")
+            parts.append({"inlineData": {"mimeType": kind, "data": data}})
+    return parts
 
 
 def _config(sampling: SamplingParams) -> dict[str, Any]:

@@ -25,7 +25,9 @@ __all__ = ["OpenAI"]
 _SAMPLING = frozenset({
     "max_new_tokens", "stop", "temperature", "top_p", "frequency_penalty", "presence_penalty", "logit_bias", "seed",
 })  # fmt: skip
-_CHAT = Capabilities(sampling=_SAMPLING | {"json_schema"}, begun=False, stops=4, temperature=2.0)
+_CHAT = Capabilities(
+    sampling=_SAMPLING | {"json_schema"}, begun=False, images=True, image_urls=True, stops=4, temperature=2.0
+)
 _COMPLETION = Capabilities(sampling=_SAMPLING, select=True, outside=True, stops=4, temperature=2.0)
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 _COMPLETION_MODELS = ("babbage-002", "davinci-002")

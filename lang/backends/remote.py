@@ -121,6 +121,9 @@ class RemoteBackend(Backend):
                 except Fault as fault:
                     await patience.bear(fault, begun=begun)
 
+    def verify_image(self, url: str) -> None:
+        self.capabilities.verify_image(url, self.who)
+
     def verify_choices(self, continuations: Sequence[str], *, unconditional: bool = False) -> None:
         verify_continuations(continuations)
         self.capabilities.verify_choices(self.who, unconditional=unconditional)

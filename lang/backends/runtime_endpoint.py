@@ -31,7 +31,10 @@ _RETRYABLE = frozenset({429, 502, 503, 504, 529})
 _MARGIN = 8  # tokens before the prompt's end from which choices are first looked at
 _BATCH = 64  # choices a request
 _LISTS = 4096  # tokens whose texts are asked for in a request
-_ABLE = Capabilities(sampling=EVERYTHING, select=True, unconditional=True, outside=True, prefill=True, least_tokens=0)
+_ABLE = Capabilities(
+    sampling=EVERYTHING, select=True, unconditional=True, outside=True, prefill=True, images=True, image_urls=True,
+    least_tokens=0,
+)  # fmt: skip
 
 
 class RuntimeEndpoint(HttpBackend):
@@ -106,7 +109,7 @@ class RuntimeEndpoint(HttpBackend):
     # --- as a backend ------------------------------------------------------------------------------------------------
 
     def _attempt(self, prompt: Prompt, sampling: SamplingParams) -> Attempt:
-        body = {**native_request(prompt.text, sampling), "stream": True}
+        body = {**native_request(prompt.text, sampling), **self._shown(prompt), "stream": True}
 
         async def attempt() -> AsyncGenerator[Delta, None]:
             reply = NativeReply(self.who, sampling, incremental=self._incremental)
@@ -118,8 +121,29 @@ class RuntimeEndpoint(HttpBackend):
 
         return attempt
 
+    def verify_image(self, url: str) -> None:
+        if self.model_info.get("has_image_understanding") is False:
+            raise InvalidRequest("image", f"{self.who} reads text alone")
+        super().verify_image(url)
+
+    def _shown(self, prompt: Prompt) -> dict[str, Any]:
+        """Give the images beside the text, in which the template's token stands for each."""
+        if not prompt.images:
+            return {}
+        token = self.chat_template.image_token
+        if prompt.text.count(token) != len(prompt.images):
+            raise InvalidRequest(
+                "image", f"{token!r} stands for an image here; do not say it as text beside one"
+            )
+        return {"image_data": [url for _, _, url in prompt.images]}
+
+    async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
+        if prompt.images:
+            raise InvalidRequest("choices", f"{self.who} scores choices behind text alone, not behind images; use gen")
+        return await super().score(prompt, continuations, unconditional=unconditional)
+
     async def prefill(self, prompt: Prompt) -> None:
-        if prompt.text:
+        if prompt.text and not prompt.images:
             await self._prompt_tokens(prompt.text)
 
     async def _score(self, text: str, continuations: Sequence[str], *, unconditional: bool) -> Scores:

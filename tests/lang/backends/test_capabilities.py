@@ -17,7 +17,7 @@ def table() -> str:
     able: list[Capabilities] = [dialect.make("http://127.0.0.1:1").capabilities for dialect in DIALECTS]
     rows = {
         field: [getattr(one, field) for one in able]
-        for field in ("select", "unconditional", "begun", "outside", "prefill")
+        for field in ("select", "unconditional", "begun", "outside", "prefill", "images", "image_urls")
     }
     named = sorted(set().union(*(one.sampling for one in able if one.sampling != EVERYTHING)))
     rows |= {f"`{field}`": [field in one.sampling for one in able] for field in named}
