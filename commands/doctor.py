@@ -73,6 +73,7 @@ def examine(*, start: bool) -> list[Finding]:
         _package("triton"),
         _package("flashinfer-python"),
         _compiler(),
+        _c_compiler(),
     ]
     if not any(finding.state == "bad" for finding in findings):
         findings.append(_model(start=start))
@@ -97,10 +98,15 @@ def advice(findings: list[Finding]) -> list[str]:
         lines.append("triton is not installed, and nothing runs on the GPU without it: pip install 'callboard[gpu]'")
     if by["flashinfer-python"].state != "good":
         lines.append(
-            "flashinfer is not installed, so attention runs in callboard's own kernels: pip install 'callboard[gpu]'"
+            "flashinfer is not installed, and nothing needs it: attention runs in callboard's own kernels and torch's"
         )
-    elif by["nvcc"].state != "good":
-        lines.append("nvcc is not found, and flashinfer may need it to compile kernels: install the CUDA toolkit")
+    if by["nvcc"].state != "good":
+        lines.append("nvcc is not found, and nothing needs it: callboard's kernels are compiled by triton")
+    if by["C compiler"].state != "good":
+        lines.append(
+            "neither gcc nor clang is found, and triton needs one the first time that a kernel runs: "
+            "install one, or name it in CC"
+        )
     return lines
 
 
@@ -155,6 +161,11 @@ def _compiler() -> Finding:
         filter(None, (shutil.which(f"{home}/bin/nvcc") for home in homes if home)), None
     )
     return Finding("nvcc", "good" if path else "missing", path or "not found; only a GPU has use for it")
+
+
+def _c_compiler() -> Finding:
+    path = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")
+    return Finding("C compiler", "good" if path else "missing", path or "not found; only a GPU has use for it")
 
 
 def _model(*, start: bool) -> Finding:

@@ -423,9 +423,11 @@ def test_doctor_counts_what_a_device_has_left():
 
 
 def test_doctor_says_what_to_do():
-    good = [doctor.Finding(what, "good", "") for what in ("GPU", "triton", "flashinfer-python", "nvcc")]
+    everything = ("GPU", "triton", "flashinfer-python", "nvcc", "C compiler")
+    good = [doctor.Finding(what, "good", "") for what in everything]
     assert len(doctor.advice(good)) == 1
-    for number, words in ((1, "nothing runs on the GPU"), (2, "callboard's own kernels"), (3, "the CUDA toolkit")):
+    told = {1: "nothing runs on the GPU", 2: "nothing needs it: attention", 3: "nothing needs it", 4: "name it in CC"}
+    for number, words in told.items():
         lacking = [*good[:number], doctor.Finding(good[number].what, "missing", ""), *good[number + 1 :]]
         assert words in doctor.advice(lacking)[1]
     without_gpu = [doctor.Finding("GPU", "missing", ""), *good[1:]]

@@ -16,6 +16,7 @@ from ...models.loader import load
 from ...models.model import Model
 from ..grammar import GrammarCache
 from .attention import choose_attention
+from .device import open_device
 from .options import WorkerDescription, WorkerOptions
 from .room import kv_slots, slot_bytes
 from .rows import Rows
@@ -30,7 +31,7 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
     started = perf_counter()
     if options.threads is not None:
         torch.set_num_threads(options.threads)
-    device = _device(options.device)
+    device = open_device(options.device)
     name = options.dtype or ("float32" if device.type == "cpu" else None)
     model = load(
         Path(options.folder),
@@ -70,24 +71,6 @@ def _runner(model: Model, pool: KVPool, attention: Attention, rows: Rows, gramma
     # The reference reads lengths on the host, which a graph would not read again.
     capture = not isinstance(attention, ReferenceAttention)
     return DeviceRunner(model, pool, attention, rows, grammars, draw=DeviceDraw(rows), capture=capture)
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device is {name!r}; it must be 'cpu', 'cuda' or 'cuda:N'") from None
-    if device.type not in {"cpu", "cuda"}:
-        raise ValueError(f"device is {name!r}; it must be 'cpu', 'cuda' or 'cuda:N'")
-    if device.type == "cpu":
-        return device
-    if not torch.cuda.is_available():
-        raise ValueError(f"device is {name!r}; torch sees no CUDA device here, use 'cpu'")
-    if (device.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"device is {name!r}; torch sees {torch.cuda.device_count()} CUDA devices here")
-    device = torch.device("cuda", device.index or 0)
-    torch.cuda.set_device(device)  # of this thread, which is the model's own
-    return device
 
 
 def _pool(config: ModelConfig, slots: int, dtype: torch.dtype, device: torch.device) -> KVPool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
 from ...kernels.attention.interface import Attention, AttentionBatch
@@ -10,11 +12,12 @@ from ...models.config import ModelConfig
 from ...models.model import Model
 from .options import WorkerOptions
 
-__all__ = ["kv_slots", "slot_bytes"]
+__all__ = ["Taken", "kv_slots", "slot_bytes", "slots_left"]
 
 _CPU_KV_BYTES = 512 << 20
 # What graphs, libraries' workspaces and fragments take beside what the profiled step has shown.
 _RESERVE_BYTES = 2 << 30
+_NOTICEABLE_BYTES = 1 << 30  # of others; a context of one's own takes up to half of that outside torch's account
 
 
 def slot_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
@@ -43,17 +46,51 @@ def kv_slots(
         if budget < one:
             raise ValueError(f"kv_bytes is {budget}; one cached token of this model takes {one} bytes")
         return min(budget // one, most)
-    free, total = torch.cuda.mem_get_info(device)
-    needed = _step_bytes(options, model, attention, context_length, device, dtype) + _RESERVE_BYTES
-    budget = int(total * options.mem_fraction) - (total - free) - needed
+    taken = _taken(device)
+    try:
+        needed = _step_bytes(options, model, attention, context_length, device, dtype) + _RESERVE_BYTES
+    except torch.OutOfMemoryError as error:
+        raise ValueError(_refusal(options, taken, None, one * context_length, context_length)) from error
+    return slots_left(options, taken, needed, one, context_length)
+
+
+class Taken(NamedTuple):
+    """A GPU's memory in bytes: all of it, what this process holds (the weights above all), what others hold."""
+
+    total: int
+    ours: int
+    others: int
+
+
+def slots_left(options: WorkerOptions, taken: Taken, needed: int, one: int, context_length: int) -> int:
+    """Tell how many slots of `one` byte count fit beside what is taken and the `needed` bytes of a step.
+
+    Raises ValueError, with the numbers and what to do, if that is not even one sequence.
+    """
+    budget = int(taken.total * options.mem_fraction) - taken.ours - taken.others - needed
     if budget < one * context_length:
-        raise ValueError(
-            f"mem_fraction is {options.mem_fraction} of {_gib(total)}: {_gib(total - free)} are taken (weights among "
-            f"them), a step needs {_gib(needed)}, and one sequence of {context_length} tokens "
-            f"{_gib(one * context_length)}; give a smaller context_length or chunk_tokens, "
-            "a larger mem_fraction, or free the GPU"
-        )
-    return min(budget // one, most)
+        raise ValueError(_refusal(options, taken, needed, one * context_length, context_length))
+    return min(budget // one, options.max_rows * context_length)
+
+
+def _refusal(options: WorkerOptions, taken: Taken, needed: int | None, sequence: int, context_length: int) -> str:
+    """Say why a model that fits cannot run: needed is None if not even a step did."""
+    step = "more than is free" if needed is None else _gib(needed)
+    others = f"other processes hold {_gib(taken.others)}"
+    advice = "a smaller context_length or chunk_tokens, or a larger mem_fraction, may do"
+    if taken.others > _NOTICEABLE_BYTES:
+        advice = f"end those (`nvidia-smi` shows them) or choose another device; {advice}"
+    return (
+        f"mem_fraction is {options.mem_fraction} of the GPU's {_gib(taken.total)}: weights and the like take "
+        f"{_gib(taken.ours)}, {others}, a step of {options.chunk_tokens} tokens needs {step}, and one sequence of "
+        f"{context_length} tokens {_gib(sequence)}; {advice}"
+    )
+
+
+def _taken(device: torch.device) -> Taken:
+    free, total = torch.cuda.mem_get_info(device)
+    ours = torch.cuda.memory_reserved(device)
+    return Taken(total, ours, total - free - ours)
 
 
 def _step_bytes(

@@ -1,0 +1,39 @@
+"""The device that a model is to live on."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+
+from ...models.room import device_room
+
+__all__ = ["open_device"]
+
+
+def open_device(name: str) -> torch.device:
+    """Make a device this thread's own.
+
+    Raises ValueError that says what to do: no such device, a GPU that another process has to itself, no triton.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device is {name!r}; it must be 'cpu', 'cuda' or 'cuda:N'") from None
+    if device.type not in {"cpu", "cuda"}:
+        raise ValueError(f"device is {name!r}; it must be 'cpu', 'cuda' or 'cuda:N'")
+    if device.type == "cpu":
+        return device
+    if not torch.cuda.is_available():
+        raise ValueError(f"device is {name!r}; torch sees no CUDA device here, use 'cpu'")
+    if (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device is {name!r}; torch sees {torch.cuda.device_count()} CUDA devices here")
+    if find_spec("triton") is None:
+        raise ValueError(
+            f"device is {name!r}; triton is not installed, and nothing runs on a GPU without it: "
+            "pip install 'callboard[gpu]', or use 'cpu'"
+        )
+    device = torch.device("cuda", device.index or 0)
+    device_room(device)  # before torch makes a context there: its own words would not say who holds the GPU
+    torch.cuda.set_device(device)
+    return device
