@@ -1,7 +1,8 @@
 """Measure the prefix cache: the share of prompt tokens it saves, over the most that any scheduler could save.
 
-Five workloads shaped like trees run on the real scheduler, with a pool far smaller than what they touch and a worker
-that takes no time.  Programs start together, in random order; a program's next request comes when the last has ended.
+Programs shaped like trees (`bench/cache_workloads.py`) run on the real scheduler, with a pool far smaller than what
+they touch and a worker that takes no time.  They start together, in random order; a program's next request comes when
+the last has ended.
 
     hit rate   1 - (prompt tokens computed, once more after a retraction included) / (prompt tokens asked for)
     optimum    the hit rate of a cache without bounds that is asked one request at a time, in order of arrival: every
@@ -9,7 +10,7 @@ that takes no time.  Programs start together, in random order; a program's next 
                known computes its last token.  No pool of any size, in any order, does better.
     working    tokens the optimum holds in the end, beside the slots the scheduler has
 
-    python bench/cache.py [--seeds N]
+    python bench/cache.py [--seeds N] [--share-tokens N]
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import json
 import random
 import statistics
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,96 +38,10 @@ from callboard.actors.scheduler.planner import Planner
 from callboard.actors.scheduler.radix_tree import RadixTree
 from callboard.actors.scheduler.settle import settle
 from callboard.actors.scheduler.state import State
+from callboard.bench.cache_workloads import WORKLOADS, Program
 
 RESULTS = Path(__file__).parent / "results"
-TARGET = 0.96
-
-# A program yields the requests it wants run together, as (prompt, output tokens), or a delay in steps; it is sent their
-# outputs, in order.
-Wish = list[tuple[list[int], int]] | int
-Program = Generator[Wish, list[list[int]], None]
-
-
-def words(rng: random.Random, low: int, high: int | None = None) -> list[int]:
-    """Draw a text of so many tokens."""
-    return [rng.randrange(4000) for _ in range(rng.randint(low, high or low))]
-
-
-# --- the workloads ----------------------------------------------------------------------------------------------------
-
-
-def few_shot(rng: random.Random) -> list[Program]:
-    """400 questions behind one of 8 lists of 300 tokens of examples."""
-    examples = [words(rng, 300) for _ in range(8)]
-
-    def program(shots: list[int]) -> Program:
-        yield [(shots + words(rng, 20, 60), 8)]
-
-    return [program(rng.choice(examples)) for _ in range(400)]
-
-
-def chat(rng: random.Random) -> list[Program]:
-    """100 conversations of 5 turns behind one system prompt."""
-    system = words(rng, 60)
-
-    def program() -> Program:
-        text = list(system)
-        for _ in range(5):
-            text += words(rng, 20, 40)
-            (answer,) = yield [(list(text), 40)]
-            text += answer
-
-    return [program() for _ in range(100)]
-
-
-def tree_of_thought(rng: random.Random) -> list[Program]:
-    """30 problems; 4 thoughts each, 3 levels deep, the best 2 of each level gone on with, each thought judged."""
-
-    def program() -> Program:
-        beams = [words(rng, 120, 200)]
-        for _ in range(3):
-            asked = [([*beam, 1, 2, 3, 4, branch], 24) for beam in beams for branch in range(4)]
-            thoughts = yield asked
-            paths = [prompt + thought for (prompt, _), thought in zip(asked, thoughts, strict=True)]
-            yield [([*path, 9, 8, 7, 6], 2) for path in paths]
-            beams = rng.sample(paths, min(2, len(paths)))
-
-    return [program() for _ in range(30)]
-
-
-def self_consistency(rng: random.Random) -> list[Program]:
-    """80 questions behind one instruction, each answered 8 times."""
-    instruction = words(rng, 80)
-
-    def program() -> Program:
-        question = instruction + words(rng, 60, 150)
-        yield [(list(question), 30) for _ in range(8)]
-
-    return [program() for _ in range(80)]
-
-
-def agents(rng: random.Random) -> list[Program]:
-    """60 agents of 3 kinds, 6 actions each; a tool takes 1 to 10 steps to answer with 30 to 80 tokens."""
-    kinds = [words(rng, 250) for _ in range(3)]
-
-    def program(kind: list[int]) -> Program:
-        text = kind + words(rng, 20, 60)
-        for _ in range(6):
-            (action,) = yield [(list(text), 20)]
-            yield rng.randint(1, 10)
-            text += action + words(rng, 30, 80)
-
-    return [program(rng.choice(kinds)) for _ in range(60)]
-
-
-# name, workload, slots
-WORKLOADS: list[tuple[str, Callable[[random.Random], list[Program]], int]] = [
-    ("few-shot", few_shot, 2500),
-    ("chat, many turns", chat, 8000),
-    ("tree of thought", tree_of_thought, 8000),
-    ("self-consistency", self_consistency, 4000),
-    ("agents", agents, 12000),
-]
+TARGET = 0.98
 
 
 # --- running them -----------------------------------------------------------------------------------------------------
@@ -135,8 +50,8 @@ WORKLOADS: list[tuple[str, Callable[[random.Random], list[Program]], int]] = [
 class Theatre:
     """Runs programs on a scheduler; a step is its unit of time."""
 
-    def __init__(self, programs: list[Program], slots: int, rows: int, policy: str, seed: int) -> None:
-        self.state = State(SchedulerOptions(slots=slots, rows=rows, policy=policy), 1)  # type: ignore[arg-type]
+    def __init__(self, programs: list[Program], seed: int, **options: Any) -> None:
+        self.state = State(SchedulerOptions(**options), 1)
         self.planner = Planner(self.state)
         self.rng = random.Random(seed)
         self.asked: list[tuple[int, bytes, int]] = []  # request, prompt, output tokens: in order of arrival
@@ -214,9 +129,9 @@ class Theatre:
         return computed, tree.tokens
 
 
-def measure(workload: Callable[[random.Random], list[Program]], slots: int, policy: str, seed: int) -> dict[str, float]:
+def measure(workload: Callable[[random.Random], list[Program]], seed: int, **options: Any) -> dict[str, float]:
     """Run one workload once."""
-    theatre = Theatre(workload(random.Random(seed)), slots, 16, policy, seed)
+    theatre = Theatre(workload(random.Random(seed)), seed, **options)
     theatre.run()
     asked = sum(len(prompt) // 4 for _, prompt, _ in theatre.asked)
     fewest, working = theatre.optimum()
@@ -225,7 +140,7 @@ def measure(workload: Callable[[random.Random], list[Program]], slots: int, poli
     return {
         "requests": len(theatre.asked),
         "prompt_tokens": asked,
-        "slots": slots,
+        "slots": options["slots"],
         "working_tokens": working,
         "hit_rate": hit,
         "optimum": best,
@@ -238,6 +153,7 @@ def measure(workload: Callable[[random.Random], list[Program]], slots: int, poli
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--share-tokens", type=int, default=4, help="4 as an engine has it on a CPU, 16 on a GPU")
     arguments = parser.parse_args()
     table = Table(title="prefix cache: hit rate over the optimum")
     for name in ("workload", "policy", "requests", "slots", "working", "hit rate", "optimum", "of optimum", "steps"):
@@ -245,7 +161,8 @@ def main() -> None:
     results: list[dict[str, Any]] = []
     for name, workload, slots in WORKLOADS:
         for policy in ("longest-prefix", "first-come"):
-            runs = [measure(workload, slots, policy, seed) for seed in range(arguments.seeds)]
+            options = {"slots": slots, "rows": 16, "policy": policy, "share_tokens": arguments.share_tokens}
+            runs = [measure(workload, seed, **options) for seed in range(arguments.seeds)]
             figures = {key: statistics.mean(run[key] for run in runs) for key in runs[0]}
             results.append({"workload": name, "policy": policy, **figures, "target": TARGET})
             table.add_row(
@@ -266,6 +183,7 @@ def main() -> None:
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "seeds": arguments.seeds,
         "rows": 16,
+        "share_tokens": arguments.share_tokens,
         "results": results,
     }
     (RESULTS / "cache.json").write_text(json.dumps(record, indent=1) + "\n")

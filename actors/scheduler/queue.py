@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections import OrderedDict, deque
 from itertools import islice
 
+from .node import Node
 from .options import SchedulerOptions
 from .radix_tree import RadixTree
 from .request import Request
@@ -24,6 +25,9 @@ class WaitingQueue:
     longest-prefix   whose prompt the tree knows longest, among three windows: the oldest; those that it knew longest
                      when it last looked; and those nearest in alphabetical order to the prompt admitted last, which
                      share the longest prefixes with it, so that a tree of prompts is visited depth first.
+
+    What the tree knows of a waiting request it has on lease, as far as that was looked up, so that it is not evicted
+    for the sake of what nobody asks for.
 
     No request waits for ever: once the oldest has waited `patience` steps, every fourth admission is its.  So at most
     three are preferred to it from then on, and a request with k older ones begins within 4 (k + 1) admissions.
@@ -57,9 +61,11 @@ class WaitingQueue:
     def put_back(self, request: Request) -> None:
         """Let a retracted request wait, ahead of all that never ran."""
         insort(self._retracted, request, key=lambda request: request.arrival)
+        self._look(request)
 
     def remove(self, request: Request) -> None:
         """Take a request out: it is admitted or ended."""
+        self._lease(request, None)
         if self._waiting.pop(request.number, None) is None:
             self._retracted.remove(request)
         elif self._by_prefix:
@@ -114,8 +120,19 @@ class WaitingQueue:
         return list(order.values())
 
     def _look(self, request: Request) -> None:
-        request.matched = self._tree.known(request.tokens, request.match_limit)
+        known = self._tree.known(request.tokens, request.match_limit)
+        if known != request.matched or request.leased is None:
+            request.matched = known
+            self._lease(request, self._tree.match(request.tokens, known)[0] if known else None)
         request.matched_version = self._tree.version
+
+    def _lease(self, request: Request, node: Node | None) -> None:
+        """Let a request have the path to `node` on lease, and no other."""
+        if node is not None:
+            self._tree.lease(node)
+        if request.leased is not None:
+            self._tree.end_lease(request.leased)
+        request.leased = node
 
     def _look_again(self, request: Request) -> None:
         """Learn what the tree knows of a waiting request by now."""

@@ -1,17 +1,18 @@
 """The radix tree: which token prefixes have their KV in which slots.
 
 A node holds a run of tokens and their slots; the path from the root to it spells a prefix.  Tokens are int32 bytes, so
-that a node is compared by one memcmp.  The tree owns the slots in it.  A locked node stays, and so does its whole path.
+that a node is compared by one memcmp.  The tree owns the slots in it.  A locked node stays, and so does its whole path;
+a leased one stays while there is another to evict.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator
-from itertools import count
 
 import numpy as np
 
+from .eviction import EvictionOrder
+from .node import Node
 from .slot_pool import Slots
 
 __all__ = ["Node", "RadixTree"]
@@ -19,25 +20,10 @@ __all__ = ["Node", "RadixTree"]
 _NONE = np.empty(0, np.int32)
 
 
-class Node:
-    """One run of tokens.  locks: how many lock this node or one below it."""
-
-    __slots__ = ("children", "key", "last_used", "locks", "parent", "queued", "slots")
-
-    def __init__(self, parent: Node | None, key: bytes, slots: Slots, last_used: int) -> None:
-        self.parent = parent  # None: a root, or a node that was evicted
-        self.key = key
-        self.slots = slots
-        self.children: dict[bytes, Node] = {}  # by the first token
-        self.locks = 0
-        self.last_used = last_used
-        self.queued = False  # whether it stands in the eviction heap
-
-
 class RadixTree:
     """Prefixes to slots, one root a namespace.
 
-    tokens: how many lie in the tree; locked: how many of them are locked; evicted: how many were ever let go.
+    tokens: how many lie in the tree; locked, leased: how many of them are; evicted: how many were ever let go.
     version grows whenever tokens come or go, so that a match can be remembered.  crowded: the nodes that are locked
     twice or more, in no order that means anything.
     """
@@ -45,12 +31,12 @@ class RadixTree:
     def __init__(self) -> None:
         self.tokens = 0
         self.locked = 0
+        self.leased = 0
         self.evicted = 0
         self.version = 0
         self.crowded: dict[Node, None] = {}  # a dict: its order, unlike a set's, is the same in every run
         self._roots: dict[str, Node] = {}
-        self._heap: list[tuple[int, int, Node]] = []  # last_used, ticket, node
-        self._tickets = count()
+        self._order = EvictionOrder()
         self._clock = 0
 
     def root(self, namespace: str = "") -> Node:
@@ -134,7 +120,7 @@ class RadixTree:
             node.children[tokens[at : at + 4]] = leaf
             self.tokens += len(leaf.slots)
             self.version += 1
-            self._offer(leaf)
+            self._order.offer(leaf)
             node = leaf
         return node, duplicates
 
@@ -152,7 +138,7 @@ class RadixTree:
         parent = node.parent
         assert parent is not None, "a root has no tokens to split"
         upper = Node(parent, node.key[:size], node.slots[: size >> 2], node.last_used)
-        upper.locks = node.locks
+        upper.locks, upper.leases = node.locks, node.leases
         if node.locks > 1:
             self.crowded[upper] = None
         parent.children[upper.key[:4]] = upper
@@ -181,9 +167,31 @@ class RadixTree:
             node.locks -= 1
             if node.locks == 0:
                 self.locked -= len(node.slots)
-                self._offer(node)
+                self._order.offer(node)
             elif node.locks == 1:
                 del self.crowded[node]
+            node = node.parent
+
+    # --- leases ----------------------------------------------------------------------------------------------------
+
+    def lease(self, node: Node) -> None:
+        """Ask that the path to `node` is evicted behind all that nobody leases, until its lease is ended as often."""
+        while node.parent is not None:
+            if node.leases == 0:
+                self.leased += len(node.slots)
+            node.leases += 1
+            node = node.parent
+
+    def end_lease(self, node: Node) -> None:
+        """Undo one lease, or what eviction has left of it."""
+        while node.heir is not None:
+            node = node.heir
+        while node.parent is not None:
+            assert node.leases > 0, "more leases ended than began"
+            node.leases -= 1
+            if node.leases == 0:
+                self.leased -= len(node.slots)
+                self._order.freed(node)
             node = node.parent
 
     # --- shrinking -------------------------------------------------------------------------------------------------
@@ -194,20 +202,13 @@ class RadixTree:
         return self.tokens - self.locked
 
     def evict(self, wanted: int) -> Slots:
-        """Let go of `wanted` tokens (fewer if locks leave fewer), the least recently used leaves first, ends first.
+        """Let go of `wanted` tokens (fewer if locks leave fewer), in the order of `EvictionOrder`, ends first.
 
         Returns their slots, which are the caller's from now on.  O(log n) a leaf.
         """
         parts: list[Slots] = []
         freed = 0
-        while freed < wanted and self._heap:
-            stamp, _, node = heapq.heappop(self._heap)
-            node.queued = False
-            if node.locks or node.children or node.parent is None:
-                continue  # it is offered again when it becomes an unlocked leaf
-            if node.last_used != stamp:
-                self._offer(node)
-                continue
+        while freed < wanted and (node := self._order.next()) is not None:
             part = self._cut(node, wanted - freed)
             parts.append(part)
             freed += len(part)
@@ -239,20 +240,16 @@ class RadixTree:
             part = leaf.slots[keep:]
             leaf.slots = leaf.slots[:keep]
             leaf.key = leaf.key[: 4 * keep]
-            self._offer(leaf)
+            self.leased -= wanted if leaf.leases else 0
+            self._order.offer(leaf)
             return part
         parent = leaf.parent
         assert parent is not None, "roots are never offered"
         del parent.children[leaf.key[:4]]
-        leaf.parent = None
-        self._offer(parent)
+        leaf.parent, leaf.heir = None, parent
+        self.leased -= len(leaf.slots) if leaf.leases else 0
+        self._order.offer(parent)
         return leaf.slots
-
-    def _offer(self, node: Node) -> None:
-        """Queue a node for eviction if it is an unlocked leaf and does not stand there already."""
-        if not (node.queued or node.locks or node.children or node.parent is None):
-            node.queued = True
-            heapq.heappush(self._heap, (node.last_used, next(self._tickets), node))
 
     # --- checking --------------------------------------------------------------------------------------------------
 
@@ -271,20 +268,23 @@ class RadixTree:
     def check(self) -> Slots:
         """Verify every count and link, and give all slots the tree owns.  Costs as much as the tree is large."""
         parts: list[Slots] = [_NONE]
-        locked = 0
+        locked = leased = 0
         for node in self.nodes():
             assert node.key, "an empty node"
             assert len(node.key) == 4 * len(node.slots), "tokens and slots of a node differ in number"
             assert node.parent is not None
             assert node.parent.children.get(node.key[:4]) is node, "a child that its parent does not know"
             assert node.locks >= sum(child.locks for child in node.children.values()), "a lock below is missing above"
+            assert node.leases >= sum(child.leases for child in node.children.values()), "a lease is missing above"
             assert node.queued or node.locks or node.children, "an unlocked leaf is not offered for eviction"
             assert (node in self.crowded) == (node.locks > 1), "a node's crowd is not what its locks say"
             locked += len(node.slots) if node.locks else 0
+            leased += len(node.slots) if node.leases else 0
             parts.append(node.slots)
         slots = np.concatenate(parts)
         assert len(slots) == self.tokens, f"{len(slots)} tokens in the tree, {self.tokens} counted"
         assert locked == self.locked, f"{locked} tokens are locked, {self.locked} counted"
+        assert leased == self.leased, f"{leased} tokens are leased, {self.leased} counted"
         return slots
 
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..messages import Begin, Generate, TokenLogprob
 from ..sampling import SamplingParams
+from .node import Node
 
 __all__ = ["Request", "derived_seed"]
 
@@ -15,11 +16,12 @@ class Request:
 
     arrival: its number in order of arrival, kept through retractions.  since: the step from which it waits.
     output: int32, the tokens it has; the running ones are in its row.  cached: prompt tokens the cache held when it
-    first began, -1 before.  matched: tokens the tree knew at matched_version.
+    first began, -1 before.  matched: tokens the tree knew at matched_version.  leased: the node they end at, which it
+    has on lease while it waits.
     """
 
     __slots__ = (
-        "arrival", "cached", "failed", "input_logprobs", "logprobs_sent", "matched", "matched_version",
+        "arrival", "cached", "failed", "input_logprobs", "leased", "logprobs_sent", "matched", "matched_version",
         "max_new_tokens", "next_logprobs", "number", "output", "prompt", "prompt_tokens", "retractions", "row",
         "sampling", "since", "stops", "tokens",
     )  # fmt: skip
@@ -45,6 +47,7 @@ class Request:
         self.failed = False  # its KV cannot be trusted
         self.matched = 0
         self.matched_version = -1
+        self.leased: Node | None = None
         self.input_logprobs: list[TokenLogprob] = []
         self.logprobs_sent = not 0 <= message.sampling.logprob_start < self.prompt_tokens
 

@@ -24,7 +24,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.memory = Memory(TOTAL)
         self.holds: dict[int, tuple[int, ...]] = {}  # slot -> the tokens up to and with its own
         self.rows: list[tuple[Node, list[int], np.ndarray]] = []  # node, tokens, private slots
-        self.locked: list[list[int]] = []
+        self.leases: list[Node] = []
 
     @rule(tokens=WORDS)
     def begin(self, tokens: list[int]) -> None:
@@ -65,6 +65,30 @@ class MemoryMachine(RuleBasedStateMachine):
         inside = {self.holds[slot] for slot in self.memory.tree.check().tolist()}
         assert tuple(tokens[: length + 1]) not in inside or length == len(tokens)
         assert all(tuple(tokens[:at]) in inside for at in range(1, length + 1))
+
+    @rule(tokens=WORDS)
+    def lease(self, tokens: list[int]) -> None:
+        """Ask that what is known of these tokens is kept while it can be."""
+        node, _ = self.memory.tree.match(pack(tokens))
+        self.memory.tree.lease(node)
+        self.leases.append(node)
+
+    @rule(choice=st.integers(0, 99))
+    def end_lease(self, choice: int) -> None:
+        """End a lease, whatever has become of its node."""
+        if self.leases:
+            self.memory.tree.end_lease(self.leases.pop(choice % len(self.leases)))
+        assert self.leases or not self.memory.tree.leased
+
+    @rule(count=st.integers(1, 10))
+    def evict(self, count: int) -> None:
+        """Nothing leased goes while something else could."""
+        tree = self.memory.tree
+        before = {slot: node.leases > 0 for node in tree.nodes() for slot in node.slots.tolist()}
+        freed = tree.evict(count)
+        self.memory.give(freed)
+        if any(before[slot] for slot in freed.tolist()):
+            assert all(node.leases or node.locks for node in tree.nodes() if not node.children)
 
     @rule()
     def flush(self) -> None:

@@ -138,3 +138,58 @@ def test_a_prompt_of_many_tokens_parts_at_the_right_one() -> None:
     for place in (0, 1, 4095, 4998, 4999):
         other = [*long[:place], 9999, *long[place + 1 :]]
         assert tree.known(pack(other)) == place
+
+
+def test_what_is_leased_goes_behind_all_that_is_not(tree: RadixTree) -> None:
+    node, _ = tree.match(pack([1, 2, 3, 4]))
+    tree.lease(node)
+    tree.match(pack([1, 2, 7, 8]))  # used later, and yet
+    assert tree.leased == 4
+    assert tree.evict(2).tolist() == [22, 23]
+    tree.check()
+
+
+def test_what_is_leased_goes_if_nothing_else_is_left(tree: RadixTree) -> None:
+    node, _ = tree.match(pack([1, 2, 3, 4]))
+    tree.lease(node)
+    assert tree.evict(100).tolist() == [22, 23, 12, 13, 10, 11]
+    tree.check()
+    tree.end_lease(node)
+    assert (tree.leased, tree.tokens) == (0, 0)
+
+
+def test_a_lease_whose_end_was_evicted_still_holds_the_rest(tree: RadixTree) -> None:
+    node, _ = tree.match(pack([1, 2, 3, 4]))
+    tree.lease(node)
+    tree.evict(3)
+    tree.insert(pack([5]), slots(50))
+    tree.check()
+    assert tree.leased == 3
+    assert tree.evict(1).tolist() == [50]
+    tree.evict(1)
+    tree.check()
+    assert tree.leased == 2
+    tree.end_lease(node)
+    tree.check()
+    assert tree.leased == 0
+    assert tree.tokens == 2
+
+
+def test_a_lease_that_is_over_leaves_a_leaf_to_its_age(tree: RadixTree) -> None:
+    node, _ = tree.match(pack([1, 2, 3, 4]))
+    tree.lease(node)
+    tree.match(pack([1, 2, 7, 8]))
+    assert tree.evict(1).tolist() == [23]  # the leased leaf has been seen, and passed over
+    tree.end_lease(node)
+    tree.check()
+    assert tree.evict(2).tolist() == [12, 13]
+
+
+def test_a_lease_follows_the_split_of_its_node(tree: RadixTree) -> None:
+    node, _ = tree.match(pack([1, 2, 3, 4]))
+    tree.lease(node)
+    tree.match(pack([1, 2, 3, 9]))
+    tree.check()
+    assert tree.leased == 4
+    tree.end_lease(node)
+    assert tree.leased == 0
