@@ -91,11 +91,11 @@ class Detokenizer(Actor[ToDetokenizer]):
             if (output := self._outputs.get(request)) is None:
                 continue  # stopped or closed here; the scheduler's last step in flight does not know yet
             end = finished.get(request)
-            dropped = end is not None and end.drop > 0
+            dropped = end is not None and offset >= end.completion_tokens - end.drop
             delta = self._token(output, request, offset, token, dropped, step.logprobs.get(request))
             if delta is None:
                 continue
-            news[request] = delta
+            news[request] = _behind(news.get(request), delta)
             if delta.finish is not None:
                 self._outputs.pop(request)
                 finished.pop(request, None)
@@ -143,6 +143,18 @@ class Detokenizer(Actor[ToDetokenizer]):
             tail=piece.tail,
         )
         return _delta(output, piece.text, piece.tokens, finish)
+
+
+def _behind(known: Delta | None, more: Delta) -> Delta:
+    """Put one token's news behind those of the same request in the same step: grammars force several."""
+    if known is None:
+        return more
+    return Delta(
+        text=known.text + more.text,
+        tokens=known.tokens + more.tokens,
+        logprobs=known.logprobs + more.logprobs,
+        finish=more.finish,
+    )
 
 
 def _delta(output: _Output, text: str, upto: int, finish: Finish | None) -> Delta:

@@ -44,6 +44,7 @@ __all__ = [
     "Finished",
     "Flush",
     "Flushed",
+    "Forced",
     "Generate",
     "Heal",
     "Healed",
@@ -336,13 +337,25 @@ class RowFailure(msgspec.Struct, frozen=True, array_like=True):
     message: str
 
 
+class Forced(msgspec.Struct, frozen=True, array_like=True):
+    """What a row's grammar leaves no choice about, behind the token that was sampled: int32, two or more.
+
+    The worker counts them as said, and takes no more tokens of this row until an Extend brings them: what steps on
+    their way sample of it is surplus.
+    """
+
+    row: int
+    tokens: bytes
+
+
 class StepDone(Message, frozen=True):
     """What one step sampled.
 
     rows: int32 [n], every row that sampled: the extends with `sample`, in order, then decode_rows.  tokens: int32 [n].
     logprobs: float32 [n] if any row wants them, else empty.  top_tokens, top_logprobs: [n, k], k the largest
     top_logprobs_num among them, else empty.  A failed row appears in `failures`; its token is -1, and it is not among
-    next_logprobs.  accepting: int32, the rows of these whose constraint holds if the text ends here.
+    next_logprobs.  accepting: int32, the rows of these whose constraint holds if the text ends here, behind what is
+    forced.  forced: the rows that can only go on in one way, and how.
     forward_s, busy_s: seconds.
     """
 
@@ -356,6 +369,7 @@ class StepDone(Message, frozen=True):
     next_logprobs: tuple[NextLogprobs, ...] = ()
     failures: tuple[RowFailure, ...] = ()
     accepting: bytes = b""
+    forced: tuple[Forced, ...] = ()
     forward_s: float = 0.0
     busy_s: float = 0.0
 

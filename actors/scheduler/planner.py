@@ -12,6 +12,10 @@ from .state import Flight, State
 
 __all__ = ["Planner"]
 
+# Rows with a grammar are not sent ahead while they are forced once in so many tokens, or more often.  A JSON document
+# is at every seventh; a pause costs about a tenth of a small model's step.
+_OFTEN = 16
+
 
 class Planner:
     """Compose steps: decode every row that can, then go on with prompts, then admit.
@@ -45,8 +49,8 @@ class Planner:
         if not (self._extends or len(decode_rows)):
             return None
         if options.prefix_cache:
-            for extend in self._extends:
-                state.publish(extend.row)
+            for request in self._computing:
+                state.publish(request.row)
         number = state.next_step
         state.next_step += 1
         state.counters.steps += 1
@@ -84,10 +88,10 @@ class Planner:
         """Give a slot to every row that decodes; if there are too few, to the oldest, and retract the youngest."""
         state = self._state
         rows, memory = state.rows, state.memory
-        chosen = rows.decoding.nonzero()[0]
+        chosen = self._ready()
         if len(chosen) > memory.pool.free and len(chosen) > memory.room:
             self._retract()
-            chosen = rows.decoding.nonzero()[0]
+            chosen = self._ready()
             if len(chosen) > memory.room:
                 chosen = np.sort(chosen[np.argsort(rows.arrival[chosen])][: memory.room])
         slots = memory.take(len(chosen))
@@ -99,6 +103,29 @@ class Planner:
             rows.last_step[chosen] = state.next_step
             rows.decoding[chosen] = length < rows.limit[chosen]
         return chosen, slots
+
+    def _ready(self) -> npt.NDArray[np.int64]:
+        """Name the rows that decode in this step."""
+        state = self._state
+        chosen = state.rows.decoding.nonzero()[0]
+        return self._hold_back(chosen) if state.flights and state.rows.bound[chosen].any() else chosen
+
+    def _hold_back(self, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Leave out, of rows that decode, some with a grammar that a step in flight may send on another way.
+
+        One that has two steps in flight: what is forced behind the first one's token could find a later one written in
+        its place.  And all of them, if they are often forced and a step would have nothing but them: it would be
+        surplus too often to be worth more than the pause without it.
+        """
+        state = self._state
+        rows = state.rows
+        bound = rows.bound[chosen]
+        waits = state.prefilling or (len(state.queue) and rows.free)
+        if bound.all() and not waits:
+            stretches, outputs = int(rows.stretches[chosen].sum()), int(rows.outputs[chosen].sum())
+            if stretches * _OFTEN >= outputs:
+                return chosen[:0]
+        return chosen[~bound | (rows.length[chosen] <= rows.prompt[chosen] + rows.outputs[chosen])]
 
     # --- prompts ---------------------------------------------------------------------------------------------------
 
@@ -122,7 +149,7 @@ class Planner:
             Extend(
                 row,
                 start,
-                request.tokens[4 * start : 4 * end],
+                rows.tokens[row, start:end].tobytes(),
                 slots.tobytes(),
                 sample,
                 request.begin() if first else None,
@@ -132,7 +159,8 @@ class Planner:
                 complete and request.next_logprobs,
             )
         )
-        self._computing.append(request)
+        if start < request.length:  # what is forced behind it is the row's own
+            self._computing.append(request)
         rows.slots[row, start:end] = slots
         rows.length[row] = end
         rows.last_step[row] = state.next_step

@@ -30,6 +30,8 @@ class Rows:
     length: tokens whose KV is written or being written.  prompt: prompt tokens.  target: tokens to compute before the
     first sample (the prompt and what earlier lives wrote).  outputs: output tokens known.  limit: the most it may come
     to hold.  last_step: the last step the row takes part in.  decoding: takes part in the next step.
+    bound: has a grammar.  surplus: the last step whose token of it nobody wants.
+    stretches: how often tokens were forced on it.
     ended: its terminal event is out (or nobody wants it).  leaving: ended or to be retracted, but still in flight.
     """
 
@@ -43,8 +45,10 @@ class Rows:
         self.last_step = np.zeros(max_rows, np.int64)
         self.length, self.shared, self.agreed, self.duplicates = zeros(), zeros(), zeros(), zeros()
         self.prompt, self.target, self.limit, self.expected = zeros(), zeros(), zeros(), zeros()
-        self.outputs, self.max_new = zeros(), zeros()
+        self.outputs, self.max_new, self.stretches = zeros(), zeros(), zeros()
+        self.surplus = np.full(max_rows, -1, np.int64)
         self.decoding = np.zeros(max_rows, np.bool_)
+        self.bound = np.zeros(max_rows, np.bool_)
         self.ended = np.zeros(max_rows, np.bool_)
         self.leaving = np.zeros(max_rows, np.bool_)
         self.taken = np.zeros(max_rows, np.bool_)
@@ -69,7 +73,8 @@ class Rows:
         self._widen(max(request.most_slots, request.length) + 1, len(request.stops))
         self.number[row] = request.number
         self.arrival[row] = request.arrival
-        self.last_step[row] = -1
+        self.last_step[row] = self.surplus[row] = -1
+        self.bound[row] = request.sampling.constraint is not None
         self.length[row] = self.shared[row] = self.agreed[row] = known
         self.duplicates[row] = 0
         self.prompt[row] = request.prompt_tokens
@@ -77,6 +82,7 @@ class Rows:
         self.limit[row] = request.most_slots
         self.expected[row] = expected
         self.outputs[row] = request.outputs
+        self.stretches[row] = 0
         self.max_new[row] = request.max_new_tokens
         self.ended[row] = self.leaving[row] = self.decoding[row] = False
         self.taken[row] = True

@@ -156,6 +156,7 @@ class Scheduler(Actor[ToScheduler]):
             "grouped_steps": counters.grouped_steps,
             "mean_group_size": counters.group_members / max(1, counters.groups),
             "surplus_tokens": counters.surplus_tokens,
+            "forced_tokens": counters.forced_tokens,
             "retractions": counters.retractions,
             "evicted_tokens": memory.tree.evicted,
             "output_share": state.estimate.share,

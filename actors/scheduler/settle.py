@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..messages import GRAMMAR_CUT, InputLogprobs, StepDone, TokenLogprob
+from ..messages import GRAMMAR_CUT, Forced, InputLogprobs, StepDone, TokenLogprob
 from .request import Request
 from .state import State
 
@@ -13,7 +13,9 @@ __all__ = ["settle"]
 
 
 def settle(state: State, done: StepDone) -> bool:
-    """Take a step's tokens in: extend outputs, end requests, free rows.  Tokens of ended rows are surplus.
+    """Take a step's tokens in: extend outputs, end requests, free rows.
+
+    Tokens of ended rows are surplus, and so are those sampled behind what a grammar had forced meanwhile.
 
     Tells False, and does nothing, if the step is not the next one in flight: a worker's word from before a restart.
     Raises RuntimeError if the rows are not those that were sent.
@@ -35,12 +37,14 @@ def settle(state: State, done: StepDone) -> bool:
         request = rows.request[part.row]
         if request is not None and not rows.ended[part.row]:
             state.news.next_logprobs[request.number] = part.logprobs
-    if state.leaving or done.failures:
+    if state.leaving or done.failures or state.surplus >= flight.number:
         places = _wanted(state, done, sampled)
         begun = int(np.count_nonzero(places < len(flight.begun)))
         _take_tokens(state, done, sampled[places], tokens[places], places, begun)
     else:
         _take_tokens(state, done, sampled, tokens, None, len(flight.begun))
+    for forced in done.forced:
+        _take_forced(state, done, forced)
     for row in flight.filled:
         request = rows.request[row]
         if request is not None and not rows.ended[row]:
@@ -51,14 +55,15 @@ def settle(state: State, done: StepDone) -> bool:
 
 
 def _wanted(state: State, done: StepDone, sampled: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """End the rows that failed, and tell at which places stand the rows that had not ended."""
+    """End the rows that failed, and tell at which places stand the rows whose tokens are wanted."""
     rows = state.rows
-    state.counters.surplus_tokens += int(np.count_nonzero(rows.ended[sampled]))
+    unwanted = rows.surplus[sampled] >= done.number
+    state.counters.surplus_tokens += int(np.count_nonzero(unwanted | rows.ended[sampled]))
     for failure in done.failures:
         request = rows.request[failure.row]
         if request is not None and not rows.ended[failure.row]:
             state.finish(request, "error", message=failure.message)
-    return (~rows.ended[sampled]).nonzero()[0]
+    return (~(unwanted | rows.ended[sampled])).nonzero()[0]
 
 
 def _take_tokens(
@@ -96,6 +101,34 @@ def _take_tokens(
             state.finish(request, "stop", matched=int(tokens[index]), drop=1)
         else:
             state.finish(request, "length", message=_cut(request, done))
+
+
+def _take_forced(state: State, done: StepDone, forced: Forced) -> None:
+    """Append what a row's grammar leaves no choice about, up to the request's end, and let the row go on behind it."""
+    rows, news, row = state.rows, state.news, forced.row
+    request = rows.request[row]
+    if request is None or rows.ended[row]:
+        return
+    offset, tokens = int(rows.outputs[row]), np.frombuffer(forced.tokens, np.int32)
+    said = tokens[: request.max_new_tokens - offset]
+    stops = np.isin(said, request.stops).nonzero()[0]
+    if len(stops):
+        said = said[: stops[0] + 1]
+    count = len(said)
+    first = int(rows.prompt[row]) + offset
+    rows.tokens[row, first : first + count] = said
+    rows.outputs[row] = offset + count
+    rows.stretches[row] += 1
+    state.counters.output_tokens += count
+    state.counters.forced_tokens += count
+    news.requests.append(np.full(count, request.number, np.int64))
+    news.offsets.append(np.arange(offset, offset + count, dtype=np.int32))
+    news.tokens.append(said)
+    state.forward(row, done.number)
+    if len(stops):
+        state.finish(request, "stop", matched=int(said[-1]), drop=1)
+    elif offset + count >= request.max_new_tokens:
+        state.finish(request, "length", message=_cut(request, done) if count == len(tokens) else GRAMMAR_CUT)
 
 
 def _cut(request: Request, done: StepDone) -> str:

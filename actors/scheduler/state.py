@@ -50,6 +50,7 @@ class Counters(msgspec.Struct):
     computed_tokens: int = 0
     output_tokens: int = 0
     surplus_tokens: int = 0
+    forced_tokens: int = 0
     retractions: int = 0
     decode_kv_tokens: int = 0
     saved_kv_tokens: int = 0
@@ -68,7 +69,8 @@ class State:
     """Waiting, running and leaving requests, their memory, and the steps in flight.
 
     leaving: rows that are over but still in flight.  retired: rows the worker is to forget with the next step.
-    prefilling: rows whose prompt is not all sent, in order of admission.  settled: the last step that is done.
+    prefilling: rows whose tokens are not all sent, those with forced ones first, prompts in order of admission.
+    surplus: the last step with a token that nobody wants of a row that goes on.  settled: the last step that is done.
     """
 
     def __init__(self, options: SchedulerOptions, first_step: int) -> None:
@@ -87,7 +89,7 @@ class State:
         self.leaving: list[int] = []
         self.retired: list[int] = []
         self.next_step = first_step
-        self.settled = first_step - 1
+        self.settled = self.surplus = first_step - 1
         self._arrivals = count()
 
     # --- requests come ---------------------------------------------------------------------------------------------
@@ -118,6 +120,21 @@ class State:
             self.finish(request, "length")
         else:
             self.queue.append(request)
+
+    def forward(self, row: int, step: int) -> None:
+        """Let a row go on behind tokens it did not sample, as `step` tells; what later steps sample of it is surplus.
+
+        A step on its way has the row's last sampled token in it, and no further one: [0, length) is right as it is.
+        """
+        rows = self.rows
+        known = int(rows.prompt[row] + rows.outputs[row])
+        if rows.last_step[row] > step:
+            rows.surplus[row] = int(rows.last_step[row])
+            self.surplus = max(self.surplus, int(rows.last_step[row]))
+        if not rows.leaving[row]:
+            rows.decoding[row] = False
+            rows.target[row] = known
+            self.prefilling.insert(0, row)
 
     # --- requests go -----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 `FakeModel` keeps what each slot holds: a hash over everything that was read when it was written, its token and its
 position.  A sampled token hashes the row's slots.  `expected` tells a request's right tokens from its prompt alone.
+Of a row with a grammar, some of these are forced: the fake says them at once, and nonsense until it is given them back.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from callboard.actors.core import Actor
 from callboard.actors.messages import (
     Begin,
+    Forced,
     InputLogprobs,
     NextLogprobs,
     Reset,
@@ -100,6 +102,7 @@ class _Row:
         self.begin = begin
         self.slots: list[int] = []
         self.last: int | None = None  # the token sampled last, not written yet
+        self.forced = False  # further than what it was given
 
 
 class FakeModel:
@@ -117,6 +120,7 @@ class FakeModel:
         self.users = np.zeros(slots, np.int64)  # how many rows have a slot in their table
         self.steps = 0
         self.groups = 0
+        self.forced = 0  # tokens
         self._written: set[int] = set()
         self._grouped: dict[bytes, bytes] = {}  # the decode rows of the last step that had any, and their groups
 
@@ -188,6 +192,7 @@ class FakeModel:
                     raise KvError(f"slot {slot} is read in the step that writes it")
                 self._hold(self.rows[extend.row], slot)
         row = self._row(extend.row)
+        row.forced = False
         if len(row.slots) != extend.start:
             raise KvError(f"row {extend.row} holds {len(row.slots)} tokens, and a chunk starts at {extend.start}")
         tokens = np.frombuffer(extend.tokens, np.int32).tolist()
@@ -258,6 +263,7 @@ class FakeModel:
     ) -> StepDone:
         tokens: list[int] = []
         logprobs: list[float] = []
+        forced: list[Forced] = []
         failures = [part for part in nexts if isinstance(part, RowFailure)]
         found = tuple(part for part in nexts if isinstance(part, NextLogprobs))
         for index in sampled:
@@ -267,16 +273,41 @@ class FakeModel:
             held = self.tokens[np.array(row.slots)]
             if row.last is None and len(earlier) and not _within(held, earlier):
                 raise KvError(f"request {row.begin.request}: its earlier output is not what its slots hold")
-            message = self.failing(row.begin.request, position)
+            message = None if row.forced else self.failing(row.begin.request, position)
             if message is not None:
                 failures.append(RowFailure(index, message))
-            row.last = _token(total, row.begin.seed, position, self.vocabulary)
+            row.last = _token(total, row.begin.seed + row.forced, position, self.vocabulary)
+            if message is None and not row.forced and row.begin.sampling.constraint is not None:
+                forced += self._force(index, row, total)
             tokens.append(-1 if message is not None else row.last)
             logprobs.append(_logprob(total, row.last))
         wanted = any(self.rows[index].begin.sampling.return_logprob for index in sampled)
         packed = np.array(sampled, np.int32).tobytes(), np.array(tokens, np.int32).tobytes()
         some = np.array(logprobs, np.float32).tobytes() if wanted else b""
-        return StepDone(number, *packed, some, input_logprobs=inputs, next_logprobs=found, failures=tuple(failures))
+        return StepDone(
+            number,
+            *packed,
+            some,
+            input_logprobs=inputs,
+            next_logprobs=found,
+            failures=tuple(failures),
+            forced=tuple(forced),
+        )
+
+    def _force(self, index: int, row: _Row, total: int) -> list[Forced]:
+        """Say the tokens behind the sampled one, as they would be sampled, if there are to be any."""
+        count = total % 7
+        assert row.last is not None
+        if count < 2 or row.begin.sampling.return_logprob:
+            return []
+        row.forced = True
+        tokens, last = list[int](), row.last
+        for position in range(len(row.slots), len(row.slots) + count):
+            total = (total + _mix(total, last, position)) & _MASK
+            last = _token(total, row.begin.seed, position + 1, self.vocabulary)
+            tokens.append(last)
+        self.forced += count
+        return [Forced(index, np.array(tokens, np.int32).tobytes())]
 
 
 def read_groups(packed: bytes) -> list[tuple[int, int, int, list[int]]]:

@@ -217,11 +217,18 @@ class ScheduleDriver:
 
 
 def simulate(
-    seed: int, *, requests: int = 60, check: bool = True, share: float | None = None, **options: object
+    seed: int,
+    *,
+    requests: int = 60,
+    check: bool = True,
+    share: float | None = None,
+    bound: float | None = None,
+    **options: object,
 ) -> ScheduleDriver:
     """Run one random life: prompts that share prefixes, aborts, stops, failures, small pools, uneven workers.
 
     share: what part of max_new_tokens requests are believed to write, whatever they do; None lets it be learnt.
+    bound: how many have a grammar; None leaves it to the seed.
     """
     rng = random.Random(seed)
     chosen: dict[str, object] = {
@@ -238,6 +245,8 @@ def simulate(
     }
     chosen.update(options)
     habits = random.Random(seed + 1)  # apart, so that a life stays the one it was
+    some = habits.choice([0.0, 0.0, 0.5, 1.0])
+    bound = some if bound is None else bound
     chosen.setdefault("share_attention", habits.random() < 0.9)
     chosen.setdefault(
         "groups", habits.choice([EVERY_GROUP, GroupOptions(least_tokens=3, item_tokens=6, step_tokens=8)])
@@ -265,6 +274,7 @@ def simulate(
             ignore_eos=rng.random() < 0.2,
             logprob_start=rng.choice([-1, -1, -1, 0, rng.randrange(len(prompt) + 1)]),
             return_logprob=rng.random() < 0.2,
+            regex="a" if habits.random() < bound else None,
         )
         looks_ahead = not sampling.max_new_tokens and number % 3 > 0
         driver.submit(number, prompt, sampling, eos=(rng.randrange(61),), next_logprobs=looks_ahead)
