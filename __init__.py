@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         user_end,
         video,
     )
-    from .lang.backends import Anthropic, Gemini, OpenAI, Retries, RuntimeEndpoint, VertexAI
+    from .lang.backends import Anthropic, Crusoe, Gemini, LiteLLM, OpenAI, Retries, RuntimeEndpoint, VertexAI
 
 __version__ = "0.1.0"
 
@@ -65,11 +65,13 @@ __all__ = [
     "Backend",
     "BackendUnset",
     "ChoicesMethod",
+    "Crusoe",
     "Decision",
     "Engine",
     "Gemini",
     "GenerationFailed",
     "InvalidRequest",
+    "LiteLLM",
     "NullBackend",
     "OpenAI",
     "Overloaded",
@@ -114,7 +116,10 @@ _ROOMS = {
     "Engine": ".actors.engine",
     "RoleTemplate": ".actors.role_template",
     "SamplingParams": ".actors.sampling",
-    **dict.fromkeys(("Anthropic", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint", "VertexAI"), ".lang.backends"),
+    **dict.fromkeys(
+        ("Anthropic", "Crusoe", "Gemini", "LiteLLM", "OpenAI", "Retries", "RuntimeEndpoint", "VertexAI"),
+        ".lang.backends",
+    ),
     **dict.fromkeys(("Aborted", "BackendUnset", "GenerationFailed", "InvalidRequest", "Overloaded"), ".actors.errors"),
 }
 

@@ -88,9 +88,7 @@ def _step(stream: Stream, item: Any, named: dict[str, Variable]) -> Any:
 
 def _show(stream: Stream, item: Image | Video) -> ShowImage | ShowVideo:
     if stream.role not in (None, "user"):
-        raise InvalidRequest(
-            "image", f"an image stands in user(...) or outside of roles, not in {stream.role!r}"
-        )
+        raise InvalidRequest("image", f"an image stands in user(...) or outside of roles, not in {stream.role!r}")
     if isinstance(item, Image):
         stream.backend.verify_image(item.url)
         return ShowImage(item.url)

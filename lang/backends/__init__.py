@@ -2,10 +2,22 @@
 
 from .anthropic import Anthropic
 from .capabilities import Capabilities
+from .crusoe import Crusoe
 from .fault import Retries
 from .gemini import Gemini
+from .litellm import LiteLLM
 from .openai import OpenAI
 from .runtime_endpoint import RuntimeEndpoint
 from .vertex import VertexAI
 
-__all__ = ["Anthropic", "Capabilities", "Gemini", "OpenAI", "Retries", "RuntimeEndpoint", "VertexAI"]
+__all__ = [
+    "Anthropic",
+    "Capabilities",
+    "Crusoe",
+    "Gemini",
+    "LiteLLM",
+    "OpenAI",
+    "Retries",
+    "RuntimeEndpoint",
+    "VertexAI",
+]

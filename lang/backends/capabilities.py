@@ -70,9 +70,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         if not self.images:
             raise InvalidRequest("image", f"{who} reads text alone")
         if not self.image_urls and not url.startswith("data:"):
-            raise InvalidRequest(
-                "image", f"{who} takes images and not their URLs; give the file of {url:.80}"
-            )
+            raise InvalidRequest("image", f"{who} takes images and not their URLs; give the file of {url:.80}")
 
 
 _DEFAULTS = tuple(msgspec.structs.asdict(SamplingParams()).items())

@@ -10,26 +10,23 @@ import msgspec
 
 from ...actors.backend import Prompt, Scores
 from ...actors.chat_template import ChatTemplate
-from ...actors.errors import GenerationFailed, InvalidRequest
-from ...actors.messages import Delta, Finish
+from ...actors.errors import InvalidRequest
+from ...actors.messages import Delta
 from ...actors.sampling import SamplingParams
 from .capabilities import Capabilities
 from .conversation import converse
 from .fault import Fault, Retries
+from .openai_words import SETTINGS, ChunkReader, settings
 from .remote import Attempt, RemoteBackend
 from .scoring import ReadToken, score_read
 from .sdk import fault_of, sdk, verify_concurrency
 
 __all__ = ["OpenAI"]
 
-_SAMPLING = frozenset({
-    "max_new_tokens", "stop", "temperature", "top_p", "frequency_penalty", "presence_penalty", "logit_bias", "seed",
-})  # fmt: skip
 _CHAT = Capabilities(
-    sampling=_SAMPLING | {"json_schema"}, begun=False, images=True, image_urls=True, stops=4, temperature=2.0
+    sampling=SETTINGS | {"json_schema"}, begun=False, images=True, image_urls=True, stops=4, temperature=2.0
 )
-_COMPLETION = Capabilities(sampling=_SAMPLING, select=True, outside=True, stops=4, temperature=2.0)
-_DEFAULTS = msgspec.structs.asdict(SamplingParams())
+_COMPLETION = Capabilities(sampling=SETTINGS, select=True, outside=True, stops=4, temperature=2.0)
 _COMPLETION_MODELS = ("babbage-002", "davinci-002")
 
 TokenLimit = Literal["max_tokens", "max_completion_tokens"]
@@ -97,47 +94,28 @@ class OpenAI(RemoteBackend):
             "model": self.model_name,
             "stream": True,
             "stream_options": {"include_usage": True},
-            **_sampling(sampling),
+            **settings(sampling),
         }
         if self.is_chat_model:
             said = converse(prompt, self.chat_template, self.who, begun=self.capabilities.begun)
             request |= {"messages": list(said.messages), self._token_limit: sampling.max_new_tokens}
-            if sampling.json_schema is not None:
-                schema = {"name": "answer", "schema": msgspec.json.decode(sampling.json_schema), "strict": True}
-                request["response_format"] = {"type": "json_schema", "json_schema": schema}
         else:
             request |= {"prompt": prompt.text, "max_tokens": sampling.max_new_tokens}
         return lambda: self._stream(request)
 
     async def _stream(self, request: dict[str, Any]) -> AsyncGenerator[Delta, None]:
         create = self._client.chat.completions.create if self.is_chat_model else self._client.completions.create
-        reason, usage, answered = None, None, False
+        reader, answered = ChunkReader(self.who), False
         try:
             async with await create(**request) as stream:
                 answered = True
                 async for chunk in stream:
-                    usage = chunk.usage or usage
-                    for choice in chunk.choices[:1]:
-                        reason = choice.finish_reason or reason
-                        text = choice.delta.content if self.is_chat_model else choice.text
-                        if text:
-                            yield Delta(text=text)
+                    if text := reader.text(chunk):
+                        yield Delta(text=text)
         except Exception as error:
             raise self._fault(error, answered=answered) from error
-        if reason is not None:  # else the stream ended too early, which our caller sees
-            yield Delta(finish=self._finish(reason, usage))
-
-    def _finish(self, reason: str, usage: Any) -> Finish:
-        if reason == "content_filter":
-            raise Fault(GenerationFailed(f"{self.who}: the answer was stopped by the service's content filter"))
-        details = getattr(usage, "prompt_tokens_details", None)
-        return Finish(
-            reason="length" if reason == "length" else "stop",
-            message="" if reason in ("stop", "length") else reason,
-            prompt_tokens=getattr(usage, "prompt_tokens", 0) or 0,
-            cached_tokens=getattr(details, "cached_tokens", 0) or 0,
-            completion_tokens=getattr(usage, "completion_tokens", 0) or 0,
-        )
+        if (finish := reader.finish()) is not None:
+            yield Delta(finish=finish)
 
     def _fault(self, error: Exception, *, answered: bool) -> Exception:
         if isinstance(error, Fault):
@@ -173,20 +151,6 @@ class OpenAI(RemoteBackend):
         scores = score_read(continuations, alone, read, first=0)
         assert scores is not None, "everything from position 0 on is there"
         return scores
-
-
-def _sampling(sampling: SamplingParams) -> dict[str, Any]:
-    """Give what differs from the default, which is the vendors' too: some models refuse even that by name."""
-    given: dict[str, Any] = {
-        field: getattr(sampling, field)
-        for field in ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
-        if getattr(sampling, field) != _DEFAULTS[field]
-    }
-    if sampling.stop:
-        given["stop"] = list(sampling.stop)
-    if sampling.logit_bias:
-        given["logit_bias"] = {str(token): bias for token, bias in sampling.logit_bias.items()}
-    return given
 
 
 def _read(logprobs: Any) -> list[ReadToken]:

@@ -132,9 +132,7 @@ class RuntimeEndpoint(HttpBackend):
             return {}
         token = self.chat_template.image_token
         if prompt.text.count(token) != len(prompt.images):
-            raise InvalidRequest(
-                "image", f"{token!r} stands for an image here; do not say it as text beside one"
-            )
+            raise InvalidRequest("image", f"{token!r} stands for an image here; do not say it as text beside one")
         return {"image_data": [url for _, _, url in prompt.images]}
 
     async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:

@@ -16,12 +16,12 @@ RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 529})
 """The statuses after which the vendors' own clients try again."""
 
 
-def sdk(name: str) -> ModuleType:
+def sdk(name: str, extra: str = "remote") -> ModuleType:
     """Import a vendor's SDK; ImportError says how to get it."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise ImportError(f"the {name} package is needed: pip install 'callboard[remote]'") from error
+        raise ImportError(f"the {name} package is needed: pip install 'callboard[{extra}]'") from error
 
 
 def verify_concurrency(module: ModuleType, concurrency: int, client_options: Mapping[str, Any]) -> None:

@@ -20,11 +20,11 @@ RUN = {
     "return_logprob": None, "logprob_start_len": None, "top_logprobs_num": None, "return_text_in_logprobs": None,
 }  # fmt: skip
 NAMES = [
-    "Anthropic", "Engine", "OpenAI", "Runtime", "RuntimeEndpoint", "VertexAI", "assistant", "assistant_begin",
-    "assistant_end", "flush_cache", "function", "gen", "gen_int", "gen_string", "get_server_info", "global_config",
-    "greedy_token_selection", "select", "separate_reasoning", "set_default_backend", "system", "system_begin",
-    "system_end", "token_length_normalized", "unconditional_likelihood_normalized", "user", "user_begin", "user_end",
-    "__version__",
+    "Anthropic", "Crusoe", "Engine", "LiteLLM", "OpenAI", "Runtime", "RuntimeEndpoint", "VertexAI", "assistant",
+    "assistant_begin", "image", "video", "assistant_end", "flush_cache", "function", "gen", "gen_int", "gen_string",
+    "get_server_info", "global_config", "greedy_token_selection", "select", "separate_reasoning",
+    "set_default_backend", "system", "system_begin", "system_end", "token_length_normalized",
+    "unconditional_likelihood_normalized", "user", "user_begin", "user_end", "__version__",
 ]  # fmt: skip
 
 
