@@ -29,6 +29,8 @@ def decode_items(
     parts_WHD,
     lse_WH,
     arrived_RK,
+    group_parts_PHD,
+    group_lse_PH,
     q_stride,
     table_stride,
     SCALE: tl.constexpr,
@@ -40,6 +42,7 @@ def decode_items(
     BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr,
     FUSED_MERGE: tl.constexpr,
+    HAS_GROUPS: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     """Attend one part of one row for the G heads of one key head.  Grid: (K, W).
@@ -47,6 +50,7 @@ def decode_items(
     q_RHD: a row every q_stride elements, heads dense.  entries_SE: the pool of a layer.  table_RL: int32 slots.
     A row of one part goes straight to out_RHD; parts of others to parts_WHD and lse_WH (float32, to the base of two),
     where the last program of the row to arrive merges them if FUSED_MERGE.  arrived_RK: int32 zeros, left as zeros.
+    HAS_GROUPS: a row's first part takes in what tree_tiles found in group_parts_PHD and group_lse_PH.
     UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
     """
     HEADS: tl.constexpr = KV_HEADS * G
@@ -89,6 +93,16 @@ def decode_items(
             v = tl.load(entry + D, mask=(dims < D)[None, :], other=0.0)
         result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="tf32x3")
 
+    if HAS_GROUPS:
+        first_place, places = tl.load(item + 6), tl.load(item + 7)
+        for place in range(first_place, first_place + places):
+            lse = tl.load(group_lse_PH + place * HEADS + head * G + group, mask=group < G, other=-1e30)
+            values = tl.load(group_parts_PHD + place * (HEADS * D) + heads_at, mask=inside, other=0.0)
+            new_top = tl.maximum(top, lse)
+            weight, fade = tl.exp2(lse - new_top), tl.exp2(top - new_top)
+            result = result * fade[:, None] + values * weight[:, None]
+            total = total * fade + weight
+            top = new_top
     result = result / total[:, None]
     out = out_RHD + row.to(tl.int64) * (HEADS * D)
     if count == 1:

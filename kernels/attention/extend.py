@@ -17,11 +17,11 @@ import triton.language as tl
 
 from .online import capped, softmax_step
 
-__all__ = ["extend_tiles", "merge_tiles"]
+__all__ = ["attend_keys", "extend_tiles", "merge_tiles"]
 
 
 @triton.jit
-def _attend_keys(
+def attend_keys(
     q,
     result,
     total,
@@ -144,15 +144,15 @@ def extend_tiles(
     total = tl.zeros([BLOCK_M], tl.float32)
     result = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
     if WINDOW:
-        result, total, top = _attend_keys(
+        result, total, top = attend_keys(
             q, result, total, top, keys, slots_L, limits, last, start, tl.minimum(inner, stop), dims,
             True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
         )  # fmt: skip
-    result, total, top = _attend_keys(
+    result, total, top = attend_keys(
         q, result, total, top, keys, slots_L, limits, last, tl.maximum(inner, start), tl.minimum(outer, stop), dims,
         False, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
     )  # fmt: skip
-    result, total, top = _attend_keys(
+    result, total, top = attend_keys(
         q, result, total, top, keys, slots_L, limits, last, tl.maximum(outer, start), stop, dims,
         True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
     )  # fmt: skip

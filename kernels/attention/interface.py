@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from ..kv_pool import KVPool
+from .row_groups import Groups, PackedGroups, RowGroups
 
 __all__ = ["Attention", "AttentionBatch", "Plan"]
 
@@ -41,6 +42,7 @@ class AttentionBatch:
     lengths_R: int32 [R], on the device: as `lengths`.  In a step that is captured and replayed these are the truth, and
     `lengths` an upper bound.  starts_R1: int32 [R + 1], on the device: as query_starts_R1.
     extends: rows [0, extends) may have several new tokens, rows [extends, R) have one each.
+    groups: which of the latter attend together, as the attention has packed it; None if none do.
     """
 
     query_starts_R1: Tensor
@@ -53,6 +55,7 @@ class AttentionBatch:
     lengths_R: Tensor | None = None
     starts_R1: Tensor | None = None
     extends: int = 0
+    groups: Groups | None = None
 
 
 class Attention(ABC):
@@ -66,6 +69,14 @@ class Attention(ABC):
     @abstractmethod
     def plan(self, batch: AttentionBatch) -> Plan:
         """Prepare a step once for all layers: gather indices, masks, groups of rows."""
+
+    def pack(self, groups: RowGroups, rows: int) -> PackedGroups | None:
+        """Prepare on the host how decoding rows attend together, for steps of `rows` of them and as long as they last.
+
+        None, which any attention may answer: they had better attend alone.
+        """
+        del groups, rows
+        return None
 
     @abstractmethod
     def attend(

@@ -20,6 +20,10 @@ from .decode import decode_items, merge_rows
 from .extend import extend_tiles, merge_tiles
 from .flash_extend import FlashPlan, can_cudnn, can_flash, cudnn_extend, flash_extend, plan_flash
 from .interface import Attention, AttentionBatch
+from .row_groups import Groups, PackedGroups, RowGroups
+from .tree import tree_tiles
+from .tree_plan import TreePlanner
+from .tree_tuning import TreeTuning
 from .triton_plan import Tiles, TritonPlan, decode_items_at_most, list_items, list_tiles
 from .tuning import Tuning
 
@@ -37,9 +41,11 @@ class TritonAttention(Attention):
     extend: by our kernel ("triton"), or by torch's FlashAttention ("flash"), or by cuDNN where whole long prompts
     extend and by FlashAttention else ("cudnn"), or by ours else ("auto").  What a library cannot do (float32, a soft
     cap) ours does.
+    tree: how decoding rows with a common prefix attend to it together; None if they never do.
 
-    A plan with decoding rows alone reads nothing of the host but the number of rows, so plan and attend may be captured
-    in a graph together and replayed with other lengths; capture both, since plan makes the list of work on the device.
+    A plan with decoding rows alone reads nothing of the host but the number of rows and the kind of groups, so plan and
+    attend may be captured in a graph together and replayed with other lengths and groups; capture both, as plan makes
+    the list of work on the device.
     The scratch for parts of rows is shared: one attention serves one stream at a time.
     """
 
@@ -57,6 +63,7 @@ class TritonAttention(Attention):
         soft_cap: float | None = None,
         extend: Extend = "triton",
         tuning: Tuning | None = None,
+        tree: TreeTuning | None = None,
     ) -> None:
         if kv_heads < 1 or heads % kv_heads:
             raise ValueError(f"TritonAttention: heads is {heads}; it must be a multiple of kv_heads ({kv_heads})")
@@ -91,11 +98,21 @@ class TritonAttention(Attention):
         self._lse_WH = torch.empty(items, heads, dtype=torch.float32, device=device)
         self._arrived_RK = torch.zeros(max_rows, kv_heads, dtype=torch.int32, device=device)
         self._dtype = dtype
+        # Fixed parts make a row's result independent of its batch; groups would not.
+        together = tree is not None and not self.tuning.fixed_part
+        self._tree = TreePlanner(heads, kv_heads, head_dim, dtype.itemsize, tree) if tree and together else None
+        shared = TreePlanner.parts_at_most(max_rows) if together else 0
+        self._shared_PHD = torch.empty(shared, heads, head_dim, dtype=torch.float32, device=device)
+        self._shared_lse_PH = torch.empty(shared, heads, dtype=torch.float32, device=device)
 
     @property
     def scratch_bytes(self) -> int:
         """Tell how much memory parts of rows take, allocated once."""
-        return self._parts_WHD.nbytes + self._lse_WH.nbytes + self._arrived_RK.nbytes
+        own = self._parts_WHD.nbytes + self._lse_WH.nbytes + self._arrived_RK.nbytes
+        return own + self._shared_PHD.nbytes + self._shared_lse_PH.nbytes
+
+    def pack(self, groups: RowGroups, rows: int) -> PackedGroups | None:
+        return None if self._tree is None else self._tree.pack(groups, rows)
 
     def plan(self, batch: AttentionBatch) -> TritonPlan:
         if batch.lengths_R is None:
@@ -108,7 +125,8 @@ class TritonAttention(Attention):
         if rows > extends:
             windows = set(self.windows) or {0}
             items_W8 = {window: list_items(batch, window, self.kv_heads, self.tuning) for window in windows}
-        return TritonPlan(batch.table_RL, extend_tokens, self._plan_extends(batch) if extends else None, items_W8)
+        planned = self._plan_extends(batch) if extends else None
+        return TritonPlan(batch.table_RL, extend_tokens, planned, items_W8, batch.groups)
 
     def attend(
         self,
@@ -122,7 +140,7 @@ class TritonAttention(Attention):
         entries_SE, first, extends = pool.entries[layer], plan.extend_tokens, plan.extends
         out_THD = torch.empty(q_THD.shape, dtype=self._dtype, device=q_THD.device)
         if isinstance(extends, FlashPlan) and extends.whole:
-            cudnn_extend(q_THD, entries_SE, extends, self.kv_heads, self.scale, out_THD, fresh)
+            out_THD = cudnn_extend(q_THD, entries_SE, extends, self.kv_heads, self.scale, out_THD, fresh)
         elif isinstance(extends, FlashPlan):
             results = flash_extend(q_THD[:first], entries_SE, extends, self.kv_heads, self.scale, window)
             if not plan.items_W8:
@@ -132,7 +150,10 @@ class TritonAttention(Attention):
             self._extend(q_THD, entries_SE, plan, extends, window, out_THD)
         if plan.items_W8:
             q_RHD, out_RHD = (q_THD[first:], out_THD[first:]) if first else (q_THD, out_THD)
-            self._decode(q_RHD, entries_SE, plan.table_RL, plan.items_W8[window], out_RHD)
+            groups = None if window else plan.groups
+            if groups is not None:
+                self._share(q_RHD, entries_SE, plan.table_RL, groups)
+            self._decode(q_RHD, entries_SE, plan.table_RL, plan.items_W8[window], groups, out_RHD)
         return out_THD
 
     def _plan_extends(self, batch: AttentionBatch) -> Tiles | FlashPlan:
@@ -189,8 +210,44 @@ class TritonAttention(Attention):
                 PARTS=parts,
             )
 
-    def _decode(self, q_RHD: Tensor, entries_SE: Tensor, table_RL: Tensor, items_W8: Tensor, out_RHD: Tensor) -> None:
+    def _share(self, q_RHD: Tensor, entries_SE: Tensor, table_RL: Tensor, groups: Groups) -> None:
+        """Attend to what rows have in common, into the scratch that `_decode` takes in."""
+        assert self._tree is not None
+        tile = self._tree.tuning.tiles[groups.kind]
+        tree_tiles[(tile.programs,)](
+            q_RHD,
+            entries_SE,
+            table_RL,
+            groups.words_W,
+            self._shared_PHD,
+            self._shared_lse_PH,
+            len(q_RHD),
+            q_RHD.stride(0),
+            table_RL.stride(0),
+            SCALE=self.scale,
+            SOFT_CAP=self.soft_cap,
+            KV_HEADS=self.kv_heads,
+            G=self._group,
+            D=self.head_dim,
+            BLOCK_D=self._block_d,
+            BLOCK_M=tile.lines,
+            BLOCK_N=tile.keys,
+            UPCAST=self._upcast,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
+        )
+
+    def _decode(
+        self,
+        q_RHD: Tensor,
+        entries_SE: Tensor,
+        table_RL: Tensor,
+        items_W8: Tensor,
+        groups: Groups | None,
+        out_RHD: Tensor,
+    ) -> None:
         tuning = self.tuning
+        shared_PHD, shared_lse_PH = (None, None) if groups is None else (self._shared_PHD, self._shared_lse_PH)
         decode_items[(self.kv_heads, len(items_W8))](
             q_RHD,
             entries_SE,
@@ -200,6 +257,8 @@ class TritonAttention(Attention):
             self._parts_WHD,
             self._lse_WH,
             self._arrived_RK,
+            shared_PHD,
+            shared_lse_PH,
             q_RHD.stride(0),
             table_RL.stride(0),
             SCALE=self.scale,
@@ -211,6 +270,7 @@ class TritonAttention(Attention):
             BLOCK_D=self._block_d,
             BLOCK_N=tuning.decode_keys,
             FUSED_MERGE=tuning.fused_merge,
+            HAS_GROUPS=groups is not None,
             UPCAST=self._upcast,
             num_warps=tuning.decode_warps,
             num_stages=tuning.decode_stages,

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .flash_extend import FlashPlan
 from .interface import AttentionBatch
+from .row_groups import Groups
 from .tuning import Tuning
 from .work_list import list_decode_items, list_extend_tiles
 
@@ -36,12 +37,14 @@ class TritonPlan:
 
     items_W8: see work_list.py, one list for each window that layers have (0: none); empty if no row decodes.
     extends: for our kernel, or for a library's; None if no row extends.
+    groups: of the decoding rows, in layers without a window.
     """
 
     table_RL: Tensor
     extend_tokens: int
     extends: Tiles | FlashPlan | None
     items_W8: dict[int, Tensor]
+    groups: Groups | None = None
 
 
 def decode_items_at_most(rows: int, kv_heads: int, tuning: Tuning) -> int:
@@ -52,7 +55,8 @@ def decode_items_at_most(rows: int, kv_heads: int, tuning: Tuning) -> int:
 
 
 def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning) -> Tensor:
-    """List the parts of the decoding rows for layers with this window (0: none)."""
+    """List the parts of the decoding rows for layers with this window (0: none, and groups come before)."""
+    groups_W = None if batch.groups is None or window else batch.groups.words_W
     rows, lengths_R = len(batch.lengths) - batch.extends, batch.lengths_R
     assert lengths_R is not None
     items = decode_items_at_most(rows, kv_heads, tuning)
@@ -61,6 +65,7 @@ def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning
     list_decode_items[(1,)](
         lengths_R,
         batch.rows_R,
+        groups_W,
         items_W8,
         batch.extends,
         rows,
@@ -69,6 +74,7 @@ def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning
         tuning.smallest_part,
         WINDOW=window,
         HAS_ROWS=batch.rows_R is not None,
+        HAS_GROUPS=groups_W is not None,
         BLOCK_N=tuning.decode_keys,
         FIXED_PART=tuning.fixed_part,
         FIXED_PARTS=tuning.fixed_parts,

@@ -17,11 +17,12 @@ __all__ = ["list_decode_items", "list_extend_tiles"]
 # Lengths and rows come out of one packed transfer and start anywhere: kernels are not compiled anew for that.
 @triton.jit(
     do_not_specialize=["first_row", "R", "W", "target", "smallest"],
-    do_not_specialize_on_alignment=["lengths_R", "rows_R"],
+    do_not_specialize_on_alignment=["lengths_R", "rows_R", "groups_W"],
 )
 def list_decode_items(
     lengths_R,
     rows_R,
+    groups_W,
     items_W8,
     first_row,
     R,
@@ -30,6 +31,7 @@ def list_decode_items(
     smallest,
     WINDOW: tl.constexpr,
     HAS_ROWS: tl.constexpr,
+    HAS_GROUPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     FIXED_PART: tl.constexpr,
     FIXED_PARTS: tl.constexpr,
@@ -42,6 +44,8 @@ def list_decode_items(
     first item, its number of parts.  A row's items stand together.  Behind the last one all have end 0.  W must be at
     least R + target.  If FIXED_PART is set parts have that many keys whatever the batch, but a row no more than
     FIXED_PARTS parts, and W must be at least R * FIXED_PARTS.
+    HAS_GROUPS: groups_W, as tree_plan packs it, says how many keys of each row groups attend to.  The first part of a
+    row takes in what they find: its item ends with the first of the groups' parts and their number, the others' with 0.
     """
     rows = tl.arange(0, BLOCK_R)
     live = rows < R
@@ -50,6 +54,11 @@ def list_decode_items(
     if HAS_ROWS:
         lines = tl.load(rows_R + first_row + rows, mask=live, other=0)
     seen = lengths
+    group_first, group_parts = lengths, lengths
+    if HAS_GROUPS:
+        seen = lengths - tl.load(groups_W + 4 + rows, mask=live, other=0)
+        group_first = tl.load(groups_W + 4 + R + rows, mask=live, other=0)
+        group_parts = tl.load(groups_W + 4 + 2 * R + rows, mask=live, other=0)
     if WINDOW:
         seen = tl.minimum(lengths, WINDOW)
     if FIXED_PART:
@@ -72,6 +81,9 @@ def list_decode_items(
         tl.store(item + 3, tl.minimum(start + size[:, None], lengths[:, None]), mask=wanted)
         tl.store(item + 4, firsts[:, None] + part * 0, mask=wanted)
         tl.store(item + 5, parts[:, None] + part * 0, mask=wanted)
+        if HAS_GROUPS:
+            tl.store(item + 6, group_first[:, None] + part * 0, mask=wanted)
+            tl.store(item + 7, tl.where(part == 0, group_parts[:, None], 0), mask=wanted)
     for begin in range(tl.sum(parts, 0), W, 1024):
         idle = begin + tl.arange(0, 1024)
         tl.store(items_W8 + idle * 8 + 2, idle * 0, mask=idle < W)
