@@ -14,37 +14,50 @@ import torch
 from tokenizers import Tokenizer
 
 from callboard.actors.grammar import GrammarCache
+from callboard.actors.messages import Step
 from callboard.actors.sampling import SamplingParams
 
-from ...kernels.triton_device import DEVICE
+from ...kernels.triton_device import DEVICE, GPU
 from .driver import EOS, Driver, floats, read
+from .test_forced_rows import FRUIT, generate
+from .test_grammar_rows import PROMPT
 
 
 @pytest.fixture
 def device_driver(tiny: Path) -> Iterator[Driver]:
+    with torch.inference_mode():
+        yield make_device_driver(tiny, captured=False)
+
+
+def make_device_driver(tiny: Path, *, captured: bool) -> Driver:
+    """Make a driver of the GPU's runner.  captured: by our attention, and decode steps in CUDA graphs."""
     from callboard.actors.worker.device_draw import DeviceDraw
     from callboard.actors.worker.device_runner import DeviceRunner
     from callboard.actors.worker.rows import Rows
     from callboard.kernels.attention.reference import ReferenceAttention
+    from callboard.kernels.attention.triton_attention import TritonAttention
     from callboard.kernels.kv_pool import KVPool
     from callboard.models.loader import load
 
-    with torch.inference_mode():
-        model = load(tiny, device=DEVICE, dtype=torch.float32)
-        config = model.config
-        pool = KVPool(
-            layers=config.layers,
-            slots=512,
-            kv_heads=config.kv_heads,
-            head_dim=config.head_dim,
-            dtype=torch.float32,
-            device=DEVICE,
-        )
-        rows = Rows(8, 256, config.vocabulary, DEVICE, staged=True)
-        attention = ReferenceAttention(config.heads, config.kv_heads, config.head_dim)
-        draw = DeviceDraw(rows)
-        runner = DeviceRunner(model, pool, attention, rows, GrammarCache(tiny), draw=draw, capture=False)
-        yield Driver(runner)
+    model = load(tiny, device=DEVICE, dtype=torch.float32)
+    config = model.config
+    shape = config.heads, config.kv_heads, config.head_dim
+    pool = KVPool(
+        layers=config.layers,
+        slots=512,
+        kv_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        dtype=torch.float32,
+        device=DEVICE,
+    )
+    rows = Rows(8, 256, config.vocabulary, DEVICE, staged=True)
+    attention = (
+        TritonAttention(*shape, max_rows=8, device=DEVICE, dtype=torch.float32)
+        if captured
+        else ReferenceAttention(*shape)
+    )
+    draw = DeviceDraw(rows)
+    return Driver(DeviceRunner(model, pool, attention, rows, GrammarCache(tiny), draw=draw, capture=captured))
 
 
 GREEDY = SamplingParams(temperature=0.0, max_new_tokens=8)
@@ -86,6 +99,30 @@ def test_steps_that_mix_prompts_and_decodes_agree_with_the_cpu(driver: Driver, d
     assert told[0] == told[1]
 
 
+def test_forced_tokens_found_while_the_next_step_runs_agree_with_the_cpu(driver: Driver, device_driver: Driver) -> None:
+    sampling = SamplingParams(temperature=1.0, regex=FRUIT, frequency_penalty=0.5, max_new_tokens=60)
+    wanted = generate(driver, sampling, late=False)
+    runner, tokens = device_driver.runner, list[int]()
+    running = runner.forward(device_driver.make(device_driver.extend(0, PROMPT, sampling)))
+    runner.sample(running)
+    while tokens[-1:] != wanted[-1:] or len(tokens) < len(wanted):
+        ahead = runner.forward(device_driver.make(decode=(0,)))
+        done = runner.collect(running)
+        runner.sample(ahead)
+        running = ahead
+        tokens += read(done.tokens)
+        if done.forced:
+            rest = read(done.forced[0].tokens)
+            tokens += rest
+            assert not runner.collect(running).forced
+            start = len(PROMPT) + len(tokens) - len(rest)
+            running = runner.forward(device_driver.make(device_driver.extend(0, rest, start=start)))
+            runner.sample(running)
+        assert len(tokens) <= len(wanted)
+    assert tokens == wanted
+    assert device_driver.number < driver.number
+
+
 def test_log_probabilities_of_prompts_and_outputs_agree_with_the_cpu(driver: Driver, device_driver: Driver) -> None:
     sampling = SamplingParams(temperature=0.0, max_new_tokens=4, return_logprob=True, top_logprobs_num=3)
     told = []
@@ -121,11 +158,122 @@ def test_padding_reaches_nobodys_slots(device_driver: Driver) -> None:
     free = torch.ones(pool.slots, dtype=torch.bool)
     free[owned] = False
     assert not pool.entries[0][:-1].cpu()[free].any()
-    device_driver.step(
-        decode=(
-            0,
-            1,
-            2,
-        )[:2]
-    )
+    device_driver.step(decode=(0, 1))
     assert pool.entries[0][owned].cpu().any(-1).all()
+
+
+@pytest.mark.parametrize(
+    "sampling", [GREEDY, WARM, SamplingParams(temperature=0.7, top_k=20, max_new_tokens=8)], ids=str
+)
+def test_logits_that_are_not_numbers_end_their_own_row_and_no_other(
+    device_driver: Driver, sampling: SamplingParams
+) -> None:
+    """Row 1's keys are spoilt behind the driver's back; its neighbours run on beside it as if alone."""
+    prompts = {0: [1, 2, 3], 1: [4, 5], 2: [6, 7, 8, 9]}
+    alone = {row: device_driver.generate(prompt, sampling, 4, seed=row) for row, prompt in prompts.items()}
+    begun = device_driver.step(*(device_driver.extend(row, prompt, sampling) for row, prompt in prompts.items()))
+    tokens = {row: [token] for row, token in zip(prompts, read(begun.tokens), strict=True)}
+    pool = device_driver.runner._pool
+    for entries in pool.entries:
+        entries[device_driver.slots[1][0]] = float("nan")
+    done = device_driver.step(decode=(0, 1, 2))
+    assert [failure.row for failure in done.failures] == [1]
+    assert "not numbers" in done.failures[0].message
+    assert read(done.tokens)[1] == -1
+    for row, token in zip((0, 1, 2), read(done.tokens), strict=True):
+        tokens[row].append(token)
+    mixed = device_driver.step(device_driver.extend(3, [9, 8, 7], sampling, seed=5), decode=(0, 2), retire=(1,))
+    assert not mixed.failures
+    for row, token in zip((3, 0, 2), read(mixed.tokens), strict=True):
+        tokens.setdefault(row, []).append(token)
+    last = device_driver.step(decode=(0, 2))
+    for row, token in zip((0, 2), read(last.tokens), strict=True):
+        tokens[row].append(token)
+    assert tokens[0] == alone[0]
+    assert tokens[2] == alone[2]
+
+
+def test_a_prompt_that_gives_no_numbers_ends_its_own_row_and_no_other(device_driver: Driver) -> None:
+    shared = device_driver.take(7, 2)
+    for entries in device_driver.runner._pool.entries:
+        entries[shared] = float("nan")
+    wanted = device_driver.generate([1, 2, 3], WARM, 1, seed=4)
+    spoilt = device_driver.extend(1, [5], GREEDY, start=2, prefix_slots=shared)
+    done = device_driver.step(spoilt, device_driver.extend(2, [1, 2, 3], WARM, seed=4))
+    assert [failure.row for failure in done.failures] == [1]
+    assert read(done.tokens) == [-1, wanted[0]]
+
+
+def test_a_row_that_was_retracted_goes_on_with_the_tokens_it_would_have_had(device_driver: Driver) -> None:
+    prompt = [5, 9, 200, 31, 7]
+    whole = device_driver.generate(prompt, WARM, 8, seed=3)
+    replayed = device_driver.extend(2, prompt + whole[:4], WARM, seed=3, output=whole[:4])
+    tokens = read(device_driver.step(replayed).tokens)
+    while len(tokens) < 4:
+        tokens += read(device_driver.step(decode=(2,)).tokens)
+    assert tokens == whole[4:]
+
+
+MANY_WISHES = SamplingParams(
+    temperature=0.9,
+    min_p=0.01,
+    frequency_penalty=0.3,
+    logit_bias={7: 2.0, 11: -1.0},
+    min_new_tokens=3,
+    max_new_tokens=9,
+)
+
+
+def script(driver: Driver, wishes: SamplingParams) -> Iterator[Step]:
+    """Prompts alone, prompts beside rows that decode, rows that decode, one that leaves."""
+    yield driver.make(driver.extend(0, [1, 2, 3], GREEDY), driver.extend(3, [4, 5, 6, 7], wishes, seed=9))
+    yield driver.make(driver.extend(5, [8, 9], GREEDY), decode=(0, 3))
+    for _ in range(3):
+        yield driver.make(decode=(0, 3, 5))
+    yield driver.make(driver.extend(1, [11, 12, 13], wishes, seed=2), decode=(3, 5), retire=(0,))
+    for _ in range(2):
+        yield driver.make(decode=(1, 3))
+    yield driver.make(decode=(1,), retire=(3, 5))
+
+
+def launch_all(driver: Driver, wishes: SamplingParams) -> list[list[int]]:
+    """Launch every step of the script before the first is collected; give the tokens of each."""
+    launched = []
+    for step in script(driver, wishes):
+        running = driver.runner.forward(step)
+        driver.runner.sample(running)
+        launched.append(running)
+    tokens = [read(driver.runner.collect(running).tokens) for running in launched]
+    driver.step(retire=(1,))
+    return tokens
+
+
+@pytest.mark.parametrize("wishes", [WARM, MANY_WISHES], ids=("warm", "many wishes"))
+def test_steps_can_all_be_launched_before_the_first_is_collected(
+    driver: Driver, device_driver: Driver, wishes: SamplingParams
+) -> None:
+    wanted = [read(driver.runner.run(step).tokens) for step in script(driver, wishes)]
+    assert launch_all(device_driver, wishes) == wanted
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="no GPU")
+@pytest.mark.parametrize("wishes", [WARM, MANY_WISHES], ids=("warm", "many wishes"))
+def test_nothing_on_the_way_of_a_step_waits_for_the_gpu(tiny: Path, driver: Driver, wishes: SamplingParams) -> None:
+    """Torch raises at whatever would wait.  Before that, every kernel is compiled and every graph captured."""
+    wanted = [read(driver.runner.run(step).tokens) for step in script(driver, wishes)]
+    with torch.inference_mode():
+        captured = make_device_driver(tiny, captured=True)
+        assert launch_all(captured, wishes) == wanted
+        launched = []
+        mode = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for step in script(captured, wishes):
+                running = captured.runner.forward(step)
+                captured.runner.sample(running)
+                launched.append(running)
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+        assert [read(captured.runner.collect(running).tokens) for running in launched] == wanted
+        assert captured.runner.statistics()["graphs"] == 3, "of one, two and three rows"
