@@ -144,7 +144,8 @@ class Submit(Ask[None], frozen=True):
 
     request: given by the client, unique in the engine's life, so that an Abort sent behind a Submit whose answer nobody
     waits for any more still finds it.  prompt: int32.  tag: the client's own name for it, for AbortTag.
-    next_logprobs: see Generate.
+    next_logprobs: see Generate.  lease: the number of the program that asks and may go on from here, so that its KV is
+    evicted behind that of others; 0 for none.  released: programs that will not go on.
     """
 
     request: int
@@ -153,6 +154,8 @@ class Submit(Ask[None], frozen=True):
     reader: Any
     tag: str = ""
     next_logprobs: bool = False
+    lease: int = 0
+    released: tuple[int, ...] = ()
 
 
 class Abort(Message, frozen=True):
@@ -199,6 +202,7 @@ class Generate(Message, frozen=True):
     prompt: int32.  output: int32, tokens it already has from an earlier life (they count as generated: positions,
     penalties, limits and grammar go on from there).  eos: int32 token ids that end it unless ignore_eos.
     next_logprobs: whether the log-probabilities of all tokens behind the prompt are wanted; max_new_tokens is 0 then.
+    lease, released: see Submit.
     """
 
     request: int
@@ -207,6 +211,8 @@ class Generate(Message, frozen=True):
     output: bytes = b""
     eos: bytes = b""
     next_logprobs: bool = False
+    lease: int = 0
+    released: tuple[int, ...] = ()
 
 
 class AbortAll(Message, frozen=True):

@@ -21,8 +21,8 @@ class Request:
     """
 
     __slots__ = (
-        "arrival", "cached", "failed", "input_logprobs", "leased", "logprobs_sent", "matched", "matched_version",
-        "max_new_tokens", "next_logprobs", "number", "output", "prompt", "prompt_tokens", "retractions", "row",
+        "arrival", "cached", "failed", "input_logprobs", "lease", "leased", "logprobs_sent", "matched",
+        "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "prompt", "prompt_tokens", "retractions", "row",
         "sampling", "since", "stops", "tokens",
     )  # fmt: skip
 
@@ -33,6 +33,7 @@ class Request:
         self.sampling: SamplingParams = message.sampling
         self.max_new_tokens = message.sampling.max_new_tokens
         self.next_logprobs = message.next_logprobs
+        self.lease = message.lease
         self.output = message.output
         self.tokens = message.prompt + message.output  # what is computed before the first new token is sampled
         ends = set(message.sampling.stop_token_ids)

@@ -142,6 +142,8 @@ class Scheduler(Actor[ToScheduler]):
             "slots_free": memory.pool.free,
             "slots_tree": memory.tree.tokens,
             "slots_locked": memory.tree.locked,
+            "slots_leased": memory.tree.leased,
+            "leases": state.leases.count,
             "slots_private": state.rows.private(),
             "requests": counters.requests,
             "steps": counters.steps,

@@ -100,7 +100,8 @@ def _take_tokens(
         if stopped[index]:
             state.finish(request, "stop", matched=int(tokens[index]), drop=1)
         else:
-            state.finish(request, "length", message=_cut(request, done))
+            more = any(forced.row == request.row for forced in done.forced)
+            state.finish(request, "length", message=GRAMMAR_CUT if more else _cut(request, done))
 
 
 def _take_forced(state: State, done: StepDone, forced: Forced) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..messages import Finished, FinishReason, Flushed, Generate
+from .counters import Counters
 from .estimate import OutputEstimate
 from .groups import Groups
+from .leases import Leases
 from .memory import Memory
 from .news import News
 from .options import SchedulerOptions
@@ -19,7 +21,7 @@ from .queue import WaitingQueue
 from .request import Request
 from .rows import Rows
 
-__all__ = ["Counters", "Flight", "State"]
+__all__ = ["Flight", "State"]
 
 
 class Flight(msgspec.Struct):
@@ -36,35 +38,6 @@ class Flight(msgspec.Struct):
     filled: list[int]
 
 
-class Counters(msgspec.Struct):
-    """What has happened so far.  prompt and cached count a request's first life only; computed counts every chunk.
-
-    decode_kv_tokens: tokens that decoding rows attended to, each row for itself; saved: how many of these were not read
-    again because a group read them.  groups and group_members are summed over the steps that had any.
-    """
-
-    requests: int = 0
-    steps: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    computed_tokens: int = 0
-    output_tokens: int = 0
-    surplus_tokens: int = 0
-    forced_tokens: int = 0
-    retractions: int = 0
-    decode_kv_tokens: int = 0
-    saved_kv_tokens: int = 0
-    grouped_steps: int = 0
-    groups: int = 0
-    group_members: int = 0
-    host_seconds: float = 0.0
-
-    @property
-    def prompts_saved(self) -> float:
-        """How many whole prompts of mean length the cache has saved."""
-        return self.requests * self.cached_tokens / max(1, self.prompt_tokens)
-
-
 class State:
     """Waiting, running and leaving requests, their memory, and the steps in flight.
 
@@ -79,6 +52,7 @@ class State:
         self.memory = Memory(options.slots)
         self.rows = Rows(options.rows)
         self.queue = WaitingQueue(options, self.memory.tree)
+        self.leases = Leases(self.memory.tree, options.slots * 3 // 4)
         self.estimate = OutputEstimate(options)
         self.groups = Groups(options.groups if options.share_attention else None, self.memory.tree, self.rows)
         self.news = News()
@@ -99,8 +73,12 @@ class State:
 
         A request that is live already is the same one sent twice (around a restart) and is ignored.
         """
+        for program in message.released:
+            self.leases.release(program)
         if message.request in self.live:
             return
+        if message.lease:
+            self.leases.open(message.lease)
         request = Request(message, next(self._arrivals), self.next_step)
         self.live[request.number] = request
         self.counters.requests += 1
@@ -223,8 +201,9 @@ class State:
         shared, length = int(rows.shared[row]), int(rows.length[row])
         # [0, shared) the tree's  [shared, known) written, its tokens known  [known, length) surplus
         known = min(length, int(rows.prompt[row] + rows.outputs[row]))
+        end = node
         if known > shared and not request.failed and self.options.prefix_cache:
-            _, duplicates = memory.tree.insert(
+            end, duplicates = memory.tree.insert(
                 rows.tokens[row, shared:known].tobytes(), rows.slots[row, shared:known], node
             )
             memory.give(duplicates)
@@ -232,11 +211,13 @@ class State:
         else:
             memory.give(rows.slots[row, shared:length])
         memory.give(rows.spare[row])
+        ended = bool(rows.ended[row])
+        if request.lease and ended and not request.failed:
+            self.leases.hold(request.lease, end)
         memory.tree.unlock(node)
         if request.failed:  # what it had published is in doubt too, and would fail whoever shares it next
             memory.give(memory.tree.prune(node))
         output = rows.output(row)
-        ended = bool(rows.ended[row])
         if rows.last_step[row] >= 0:  # the worker has heard of it
             self.retired.append(row)
         rows.give(row)

@@ -71,6 +71,7 @@ class ScheduleDriver:
         self.pending: deque[Step] = deque()
         self.asked: dict[int, Asked] = {}
         self.steps: list[Step] = []
+        self.programs: set[int] = set()
         self._check = check
 
     def submit(
@@ -82,12 +83,18 @@ class ScheduleDriver:
         eos: Sequence[int] = (),
         output: Sequence[int] = (),
         next_logprobs: bool = False,
+        lease: int = 0,
+        released: Sequence[int] = (),
     ) -> Asked:
         """Ask for a generation, or for a row of log-probabilities."""
         sampling = sampling or SamplingParams(max_new_tokens=4, seed=number)
         asked = self.asked[number] = Asked(prompt, sampling, eos, output)
         asked.looks_ahead = next_logprobs
-        self.state.admit(Generate(number, pack(prompt), sampling, pack(output), pack(eos), next_logprobs))
+        message = Generate(
+            number, pack(prompt), sampling, pack(output), pack(eos), next_logprobs, lease, tuple(released)
+        )
+        self.programs.add(lease)
+        self.state.admit(message)
         self.collect()
         return asked
 
@@ -212,6 +219,10 @@ class ScheduleDriver:
                 assert asked.finish.reason == ("abort" if asked.aborted else "error")
         tree, pool = self.state.memory.tree, self.state.memory.pool
         assert tree.locked == 0, "something is locked, and nothing runs"
+        for program in self.programs:
+            self.state.leases.release(program)
+        assert (tree.leased, self.state.leases.count) == (0, 0), "something is leased, and nobody is left"
+        tree.check()
         assert tree.tokens + pool.free == pool.total, "slots are missing"
         assert self.state.rows.free == self.state.rows.max_rows
 
@@ -277,7 +288,16 @@ def simulate(
             regex="a" if habits.random() < bound else None,
         )
         looks_ahead = not sampling.max_new_tokens and number % 3 > 0
-        driver.submit(number, prompt, sampling, eos=(rng.randrange(61),), next_logprobs=looks_ahead)
+        lease, released = (habits.randrange(6) for _ in range(2))
+        driver.submit(
+            number,
+            prompt,
+            sampling,
+            eos=(rng.randrange(61),),
+            next_logprobs=looks_ahead,
+            lease=lease,
+            released=[released] if released else [],
+        )
         while rng.random() < 0.7:
             (driver.send if rng.random() < 0.6 else driver.done)()
         if rng.random() < 0.1:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callboard.actors.scheduler.leases import Leases
 from callboard.actors.scheduler.planner import Planner
 from callboard.actors.scheduler.queue import WaitingQueue
 from callboard.actors.scheduler.radix_tree import Node, RadixTree
@@ -199,6 +200,39 @@ def publishes_answers_but_keeps_their_slots(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(State, "_publish_answer", wrong)
 
 
+def keeps_the_lease_of_who_has_begun(patch: pytest.MonkeyPatch) -> None:
+    lease = WaitingQueue._lease
+    patch.setattr(WaitingQueue, "_lease", lambda self, request, node: lease(self, request, node or request.leased))
+
+
+def ends_leases_where_they_were(patch: pytest.MonkeyPatch) -> None:
+    """Where eviction has cut a lease short, what is left of it is never ended."""
+    end = RadixTree.end_lease
+    patch.setattr(RadixTree, "end_lease", lambda self, node: None if node.heir else end(self, node))
+
+
+def forgets_a_lease_in_a_split(patch: pytest.MonkeyPatch) -> None:
+    split = RadixTree._split
+
+    def wrong(self: RadixTree, node: Node, size: int) -> Node:
+        upper = split(self, node, size)
+        upper.leases = 0
+        return upper
+
+    patch.setattr(RadixTree, "_split", wrong)
+
+
+def holds_for_who_was_released(patch: pytest.MonkeyPatch) -> None:
+    hold = Leases.hold
+
+    def wrong(self: Leases, program: int, node: Node) -> None:
+        self.open(program)
+        hold(self, program, node)
+        self._held[program + 100] = self._held.pop(program, None)
+
+    patch.setattr(Leases, "hold", wrong)
+
+
 def does_not_count_what_it_has_promised(patch: pytest.MonkeyPatch) -> None:
     """Not a wrong result: too many are admitted, and the retractions show it.  Kept apart below."""
     patch.setattr(Planner, "_fits", lambda _, request, __: request.most_slots)
@@ -226,6 +260,10 @@ BUGS: list[Patch] = [
     loses_retracted_requests,
     forgets_the_output_of_retracted_requests,
     publishes_answers_but_keeps_their_slots,
+    keeps_the_lease_of_who_has_begun,
+    ends_leases_where_they_were,
+    forgets_a_lease_in_a_split,
+    holds_for_who_was_released,
 ]
 
 

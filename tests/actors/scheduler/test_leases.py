@@ -1,0 +1,137 @@
+"""Leases: what a live program or a waiting request will read again is evicted behind what nobody asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from callboard.actors.sampling import SamplingParams
+from callboard.actors.scheduler.leases import Leases
+from callboard.actors.scheduler.options import SchedulerOptions
+from callboard.actors.scheduler.radix_tree import RadixTree
+
+from ...support.schedule_driver import ScheduleDriver, pack
+
+PROMPT = list(range(100, 140))
+
+
+def driver(**options: Any) -> ScheduleDriver:
+    return ScheduleDriver(SchedulerOptions(**{"slots": 200, "rows": 2, "chunk_tokens": 64, **options}))
+
+
+def fill(count: int = 0) -> SamplingParams:
+    return SamplingParams(max_new_tokens=count, seed=5)
+
+
+def strangers(run: ScheduleDriver, first: int, count: int) -> None:
+    """Let so many prompts of 40 tokens pass that share nothing."""
+    for number in range(first, first + count):
+        run.submit(number, [number] * 40, fill())
+        run.run()
+
+
+def known(run: ScheduleDriver) -> int:
+    return run.state.memory.tree.known(pack(PROMPT))
+
+
+def test_what_a_live_program_left_outlives_the_strangers() -> None:
+    run = driver()
+    run.submit(1, PROMPT, fill(5), lease=7)
+    run.run()
+    strangers(run, 1000, 10)
+    assert known(run) == 40
+    assert run.state.leases.count == 1
+    run.verify()
+
+
+def test_without_a_lease_it_does_not() -> None:
+    run = driver()
+    run.submit(1, PROMPT, fill(5))
+    run.run()
+    strangers(run, 1000, 10)
+    assert known(run) == 0
+    run.verify()
+
+
+def test_a_program_that_is_over_gives_its_lease_up() -> None:
+    run = driver()
+    run.submit(1, PROMPT, fill(5), lease=7)
+    run.run()
+    run.submit(2, [1], fill(), released=[7])
+    strangers(run, 1000, 10)
+    assert known(run) == 0
+    run.verify()
+
+
+def test_a_program_released_while_its_last_request_runs_holds_nothing() -> None:
+    run = driver()
+    run.submit(1, PROMPT, fill(30), lease=7)
+    run.send()
+    run.submit(2, [1], fill(), released=[7])
+    run.run()
+    assert (run.state.leases.count, run.state.memory.tree.leased) == (0, 0)
+    run.verify()
+
+
+def test_a_lease_yields_to_a_request_that_needs_the_room() -> None:
+    run = driver()
+    run.submit(1, PROMPT, fill(5), lease=7)
+    run.run()
+    large = run.submit(2, [9] * 150, fill(40))
+    run.run()
+    assert large.finish is not None
+    assert large.finish.reason == "length"
+    assert known(run) < 40
+    run.verify()
+
+
+def test_a_program_has_one_lease_on_its_latest_state() -> None:
+    run = driver()
+    run.submit(1, PROMPT, fill(), lease=7)
+    run.run()
+    run.submit(2, [3] * 20, fill(), lease=7)
+    run.run()
+    assert (run.state.leases.count, run.state.memory.tree.leased) == (1, 20)
+    run.verify()
+
+
+def test_beyond_their_budget_the_longest_idle_program_loses_its_lease() -> None:
+    tree = RadixTree()
+    leases = Leases(tree, 10)
+    for program in range(1, 5):
+        leases.open(program)
+        node, _ = tree.insert(pack([program] * 4), np.arange(4 * program, 4 * program + 4, dtype=np.int32))
+        leases.hold(program, node)
+        if program == 2:
+            leases.hold(1, tree.match(pack([1] * 4))[0])  # it has asked again: 2 is idle the longest
+    assert (leases.count, tree.leased) == (2, 8)
+    assert [bool(tree.match(pack([program] * 4))[0].leases) for program in range(1, 5)] == [False, False, True, True]
+    tree.check()
+
+
+def test_what_a_waiting_request_will_read_outlives_the_strangers() -> None:
+    run = driver(rows=1, slots=300)
+    run.submit(1, PROMPT, fill())
+    run.run()
+    run.submit(2, [5] * 150, fill(40))
+    run.send()
+    waiting = run.submit(3, [*PROMPT, 1, 2, 3], fill(3))
+    assert run.state.memory.tree.leased == 40
+    run.submit(4, [6] * 80, fill(10))
+    run.run()
+    assert waiting.finish is not None
+    assert waiting.finish.cached_tokens == 40
+    run.verify()
+
+
+def test_a_waiting_request_that_is_aborted_leases_nothing() -> None:
+    run = driver(rows=1)
+    run.submit(1, PROMPT, fill(20))
+    run.send()
+    run.submit(2, [*PROMPT, 1], fill(3))
+    assert run.state.memory.tree.leased == 40
+    run.abort(2)
+    assert run.state.memory.tree.leased == 0
+    run.run()
+    run.verify()
