@@ -1,0 +1,122 @@
+"""The programs of SGLang's readme and tutorial run with the import changed, and what they print makes sense."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import callboard as cb
+from callboard.lang.house import HOUSE
+
+FOLDER = Path(__file__).parent / "sglang"
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+PIXEL = f"data:image/png;base64,{DOT}"
+CAPITALS = {"question_1": "What is the capital of the United States?", "question_2": "List two local attractions."}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def seeded() -> Iterator[None]:
+    """The programs say no temperature, so they draw; with the engine's seed they draw the same each time."""
+    before, engine = HOUSE.default, cb.Engine("embedded", seed=0)
+    cb.set_default_backend(engine)
+    yield
+    HOUSE.leave(engine)
+    HOUSE.default = before
+
+
+@pytest.fixture(params=["readme", "notebook"])
+def programs(request: pytest.FixtureRequest) -> Any:
+    return imported(request.param)
+
+
+def imported(name: str) -> Any:
+    """Run a file in which only the name of the package is another."""
+    text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    text, changed = re.subn(r"^(from|import) sglang\b", r"\1 callboard", text, flags=re.MULTILINE)
+    assert changed
+    names: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), names)
+    return SimpleNamespace(**names)
+
+
+def test_multi_turn_question() -> None:
+    state = imported("readme").multi_turn_question.run(**CAPITALS)
+    assert [message["role"] for message in state.messages()] == ["system", *["user", "assistant"] * 2]
+    assert state["answer_1"] == "The capital of the United States is Washington, D.C."
+    assert state["answer_2"].startswith("1. ")
+
+
+def test_basic_and_multi_turn_questions() -> None:
+    programs = imported("notebook")
+    country = re.compile(r"\d\. [\w .'-]+ - [\w .,'-]+")
+    state = programs.basic_qa("List 3 countries and their capitals.")
+    assert all(country.fullmatch(line) for line in state["answer"].split("\n"))
+    state = programs.multi_turn_qa()
+    first, second = (state[name].split("\n") for name in ("first_answer", "second_answer"))
+    assert len({line.split(". ", 1)[1] for line in (*first, *second)}) == 6
+
+
+def test_tool_use(programs: Any) -> None:
+    state = programs.tool_use("What is 2 * 2?")
+    assert (state["tool"], state["expression"].strip()) == ("calculator", "2 * 2")
+    state = programs.tool_use("Who wrote Dracula?")
+    assert (state["tool"], state["word"].strip()) == ("search engine", "Dracula author")
+
+
+def test_tip_suggestion(programs: Any) -> None:
+    state = programs.tip_suggestion()
+    assert "balanced diet" in state["summary"]
+    assert "exercis" in state["summary"]
+    assert "Tip 1:A balanced diet" in state.text()
+    assert "Tip 2:Regular exercise" in state.text()
+
+
+def test_an_address_under_a_regular_expression(programs: Any) -> None:
+    assert programs.regular_expression_gen()["answer"] == "8.8.8.8"
+
+
+def test_json_under_a_regular_expression(programs: Any) -> None:
+    text = programs.character_gen("Harry Potter")["json_output"]
+    assert re.fullmatch(programs.character_regex, text)
+    assert json.loads(re.sub(r"(\d)\.(\s)", r"\1.0\2", text))["house"] == "Gryffindor"  # the regex allows "11."
+
+
+def test_batching(programs: Any) -> None:
+    states = programs.text_qa.run_batch(
+        [
+            {"question": "What is the capital of the United Kingdom?"},
+            {"question": "What is the capital of France?"},
+            {"question": "What is the capital of Japan?"},
+        ],
+        progress_bar=True,
+    )
+    for capital, state in zip(("London", "Paris", "Tokyo"), states, strict=True):
+        assert capital in state["answer"]
+
+
+def test_streaming(programs: Any) -> None:
+    state = programs.text_qa.run(question="What is the capital of France?", temperature=0.1, stream=True)
+    text = "".join(state.text_iter())
+    assert "What is the capital of France?" in text
+    assert "Paris" in text
+    assert text == state.text()
+
+
+def test_complex_prompts() -> None:
+    state = imported("notebook").chat_example()
+    assert state["answer"] == "Paris"
+    assert state.messages()[-1] == {"role": "assistant", "content": "Answer: Paris"}
+
+
+def test_an_image_is_sent_and_a_model_that_cannot_see_refuses_it(programs: Any) -> None:
+    with pytest.raises(cb.InvalidRequest, match="image: .* reads text alone"):
+        programs.image_qa.run(PIXEL, "What is in the image?")
+    state = programs.image_qa.run(PIXEL, "What is in the image?", backend=cb.NullBackend(text="A dot."))
+    assert [part["type"] for part in state.messages()[0]["content"]] == ["image_url", "text"]
+    assert state["answer"] == "A dot."
