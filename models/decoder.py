@@ -42,13 +42,25 @@ class Decoder:
         self.native = _native(config, weights, head_CV, self.rotations_LP)
 
     def forward(
-        self, tokens_T: Tensor, positions_T: Tensor, slots_T: Tensor, pool: KVPool, attention: Attention, plan: Plan
+        self,
+        tokens_T: Tensor,
+        positions_T: Tensor,
+        slots_T: Tensor,
+        pool: KVPool,
+        attention: Attention,
+        plan: Plan,
+        wanted_N: Tensor | None = None,
     ) -> Tensor:
         x_TC = functional.embedding(tokens_T, self.embedding_VC)
         if self.native is not None and self.native.takes(pool, plan):
-            return self.native.forward_(x_TC, positions_T, pool, plan)
+            hidden_TC = self.native.forward_(x_TC, positions_T, pool, plan)
+            return hidden_TC if wanted_N is None else hidden_TC.index_select(0, wanted_N)
         for layer in self.layers:
-            layer.attend_(x_TC, self.rotations_LP, positions_T, slots_T, pool, attention, plan)
+            attended_TX = layer.attend(x_TC, self.rotations_LP, positions_T, slots_T, pool, attention, plan)
+            if layer is self.layers[-1] and wanted_N is not None:
+                # What the others are for, their keys and values, is in the pool.
+                x_TC, attended_TX = x_TC.index_select(0, wanted_N), attended_TX.index_select(0, wanted_N)
+            layer.output.add_to_(x_TC, attended_TX)
             layer.transform_(x_TC)
         return self.norm(x_TC)
 
@@ -90,7 +102,7 @@ class Layer:
         self.gate_up = projection("gate_up")
         self.down = projection("down")
 
-    def attend_(
+    def attend(
         self,
         x_TC: Tensor,
         rotations_LP: Tensor,
@@ -99,7 +111,8 @@ class Layer:
         pool: KVPool,
         attention: Attention,
         plan: Plan,
-    ) -> None:
+    ) -> Tensor:
+        """Store the tokens' keys and values, and give what they attend to, before the output projection."""
         # A token's row of qkv:  [0, H) query heads    [H, H + K) key heads    [H + K, H + 2 * K) value heads
         H, K = self.heads, self.kv_heads
         qkv_TXD = self.qkv(x_TC, self.attention_norm).unflatten(1, (H + 2 * K, -1))
@@ -116,7 +129,7 @@ class Layer:
             self.epsilon,
         )
         fresh = qkv_TXD[:, H : H + K], qkv_TXD[:, H + K :]
-        self.output.add_to_(x_TC, attention.attend(qkv_TXD[:, :H], self.number, pool, plan, fresh).flatten(1))
+        return attention.attend(qkv_TXD[:, :H], self.number, pool, plan, fresh).flatten(1)
 
     def transform_(self, x_TC: Tensor) -> None:
         self.down.add_to_(x_TC, self.gate_up.gated(x_TC, self.mlp_norm))

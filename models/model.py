@@ -20,11 +20,19 @@ class Model(Protocol):
     def config(self) -> ModelConfig: ...
 
     def forward(
-        self, tokens_T: Tensor, positions_T: Tensor, slots_T: Tensor, pool: KVPool, attention: Attention, plan: Plan
+        self,
+        tokens_T: Tensor,
+        positions_T: Tensor,
+        slots_T: Tensor,
+        pool: KVPool,
+        attention: Attention,
+        plan: Plan,
+        wanted_N: Tensor | None = None,
     ) -> Tensor:
         """Run a step's new tokens through all layers and store their keys and values in slots_T.
 
         tokens_T, positions_T, slots_T: int64 [T], on the model's device.  Returns hidden states, [T, hidden], normed.
+        wanted_N: int64, at least one, whose hidden states are wanted, [N, hidden] then; None for all.
         """
         ...
 
