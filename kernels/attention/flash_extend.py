@@ -129,8 +129,8 @@ def cudnn_extend(
     scale: float,
     out_THD: Tensor,
     fresh: tuple[Tensor, Tensor] | None = None,
-) -> None:
-    """Attend the queries of whole prompts by cuDNN, writing to out_THD; neighbours of one length go together.
+) -> Tensor:
+    """Attend the queries of whole prompts by cuDNN, neighbours of one length together; returns out_THD or in its place.
 
     fresh: the prompts' keys and values, [T, K, D] each.  They are gathered from the pool if they are not given, or if a
     row is padded: what stands behind it is another row's, and a weight of zero hides no NaN.
@@ -154,9 +154,12 @@ def cudnn_extend(
         out_RHND = torch.ops.aten._scaled_dot_product_cudnn_attention(  # noqa: SLF001
             q_RHND, k_RKND, v_RKND, None, False, 0.0, True, False, scale=scale
         )[0]
-        out = out_THD[token : token + count * queries].unflatten(0, (count, queries))
-        out.copy_(out_RHND.transpose(1, 2)[:, :queries])
+        result = out_RHND.transpose(1, 2)[:, :queries].flatten(0, 1)
+        if len(result) == len(out_THD):  # all there is: a copy less
+            return result
+        out_THD[token : token + count * queries] = result
         token, key, row = token + count * queries, key + count * room, row + count
+    return out_THD
 
 
 @triton.jit(do_not_specialize_on_alignment=["rows_R", "lengths_R", "key_starts_R1"])

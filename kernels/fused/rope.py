@@ -21,7 +21,7 @@ class Tuning:
     """How many heads a program takes, for a step of few tokens and of many, and by how many warps."""
 
     heads_of_few: int = 4
-    heads_of_many: int = 16
+    heads_of_many: int = 8
     few_tokens: int = 256
     warps: int = 4
 
