@@ -21,9 +21,10 @@ import numpy as np
 
 from .workload import Request, parse_workload
 
-__all__ = ["Stream", "run_round", "summary"]
+__all__ = ["Seen", "Stream", "message", "run_round", "summary"]
 
 _TAIL = 4096  # bytes kept of a reply, for its last event and what an error says
+_LENGTH = re.compile(rb"content-length:\s*(\d+)", re.IGNORECASE)
 _COUNT = re.compile(rb'"completion_tokens":\s*(\d+)')
 
 
@@ -66,8 +67,14 @@ class Stream(asyncio.Protocol):
             self.seen.arrivals.append(perf_counter())
             self.seen.events += events
         self._tail = (self._tail + data)[-_TAIL:]
-        if self._tail.endswith(b"0\r\n\r\n") or (not self.seen.events and b"Content-Length" in self._tail.title()):
+        if self._tail.endswith(b"0\r\n\r\n") or (not self.seen.events and self._refused()):
             self._end()
+
+    def _refused(self) -> bool:
+        """Tell whether a whole reply of a given length is there: an error, for a stream has no length."""
+        head, _, body = self._tail.partition(b"\r\n\r\n")
+        length = _LENGTH.search(head)
+        return length is not None and len(body) >= int(length[1])
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc  # what is missing shows in what was received
@@ -83,7 +90,8 @@ class Stream(asyncio.Protocol):
             self._transport.close()
 
 
-def _message(request: Request, temperature: float) -> bytes:
+def message(request: Request, temperature: float) -> bytes:
+    """Write the HTTP request of a stream."""
     body = {
         "prompt": np.frombuffer(request.prompt, np.int32).tolist(),
         "max_tokens": request.outputs,
@@ -108,13 +116,13 @@ async def run_round(url: str, messages: list[bytes]) -> tuple[float, list[Seen]]
     seen: list[Seen] = []
     begun = perf_counter()
 
-    async def one(stream: Stream, message: bytes) -> None:
-        seen.append(await stream.ask(message))
+    async def one(stream: Stream, sent: bytes) -> None:
+        seen.append(await stream.ask(sent))
 
     try:
         async with anyio.create_task_group() as group:
-            for stream, message in zip(streams, messages, strict=True):
-                group.start_soon(one, stream, message)
+            for stream, sent in zip(streams, messages, strict=True):
+                group.start_soon(one, stream, sent)
         seconds = perf_counter() - begun
     finally:
         for stream in streams:
@@ -146,7 +154,7 @@ def summary(seconds: float, seen: list[Seen]) -> dict[str, Any]:
 
 
 async def _main(url: str, workload: str, vocabulary: int, temperature: float) -> None:
-    messages = [_message(request, temperature) for request in parse_workload(workload).requests(vocabulary)]
+    messages = [message(request, temperature) for request in parse_workload(workload).requests(vocabulary)]
     async for _ in anyio.wrap_file(sys.stdin):
         print(json.dumps(summary(*await run_round(url, messages))), flush=True)
 
