@@ -25,8 +25,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     or, on a GPU only, "triton", our kernels alone; "auto" takes what is fastest.  max_queued: requests admitted at
     once.  in_flight: steps sent ahead of their results; 1 is no overlap.  prefix_cache: whether requests share the KV
     of equal beginnings.  share_attention: whether rows that decode on a GPU read the KV they share once for all of
-    them.  threads: of torch on the CPU, None leaves them as they are (they belong to the whole process).  seed: makes
-    requests that bring no seed repeatable.
+    them.  fast_forward: whether tokens that a grammar leaves no choice about are computed in one pass.  threads: of
+    torch on the CPU, None leaves them as they are (they belong to the whole process).  seed: makes requests that bring
+    no seed repeatable.
     """
 
     model: str = "embedded"
@@ -43,6 +44,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: int = 2
     prefix_cache: bool = True
     share_attention: bool = True
+    fast_forward: bool = True
     load_format: Literal["auto", "dummy"] = "auto"
     served_name: str | None = None
     threads: int | None = None

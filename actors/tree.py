@@ -132,6 +132,7 @@ class Tree:
             chunk_tokens=options.chunk_tokens,
             attention=options.attention,
             load_format=options.load_format,
+            fast_forward=options.fast_forward,
             threads=options.threads,
         )
 

@@ -59,18 +59,22 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
         kv_bytes=slots * slot_bytes(config, dtype),
         load_s=perf_counter() - started,
     )
-    return _runner(model, pool, attention, rows, grammars), description
+    return _runner(model, pool, attention, rows, grammars, fast_forward=options.fast_forward), description
 
 
-def _runner(model: Model, pool: KVPool, attention: Attention, rows: Rows, grammars: GrammarCache | None) -> Runner:
+def _runner(
+    model: Model, pool: KVPool, attention: Attention, rows: Rows, grammars: GrammarCache | None, *, fast_forward: bool
+) -> Runner:
     if rows.device.type == "cpu":
-        return Runner(model, pool, attention, rows, grammars)
+        return Runner(model, pool, attention, rows, grammars, fast_forward=fast_forward)
     from .device_draw import DeviceDraw
     from .device_runner import DeviceRunner
 
     # The reference reads lengths on the host, which a graph would not read again.
     capture = not isinstance(attention, ReferenceAttention)
-    return DeviceRunner(model, pool, attention, rows, grammars, draw=DeviceDraw(rows), capture=capture)
+    return DeviceRunner(
+        model, pool, attention, rows, grammars, draw=DeviceDraw(rows), capture=capture, fast_forward=fast_forward
+    )
 
 
 def _pool(config: ModelConfig, slots: int, dtype: torch.dtype, device: torch.device) -> KVPool:

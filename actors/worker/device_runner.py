@@ -67,8 +67,9 @@ class DeviceRunner(Runner):
         *,
         draw: Draw,
         capture: bool,
+        fast_forward: bool = True,
     ) -> None:
-        super().__init__(model, pool, attention, rows, grammars)
+        super().__init__(model, pool, attention, rows, grammars, fast_forward=fast_forward)
         self._chooser = Chooser(rows, draws=False)
         self.staging = Staging(rows.device)
         self.graphs = DecodeGraphs(model, pool, attention, rows, self.staging, draw, capture=capture)
@@ -119,14 +120,14 @@ class DeviceRunner(Runner):
         if sampled is not None and choice is not None and logits_NV is not None:
             asked = to_device(choice.logprobs, logits_NV.device) if choice.logprobs else None
             raw_LV = None if asked is None else logits_NV[asked].float()
-            self.rows.generated[sampled.rows] += 1
             if running.packed is None:
+                running.surplus = self._forward.ahead(sampled, choice)
                 tokens_N, best_N = self._sample(running, logits_NV, sampled)
-                if choice.penalized:
-                    self._count(sampled, choice, tokens_N.long())
+                self._count(running, sampled, choice, tokens_N)
                 running.packed = pack(tokens_N, best_N, raw_LV, choice)
                 running.packed.send(self._returns)
             else:
+                self.rows.generated[sampled.rows] += 1
                 self.graphs.keep(running.packed.size // 2, running.packed.send(self._returns))
             running.logits_NV = None
         for _, packed in running.scored:

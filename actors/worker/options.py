@@ -18,7 +18,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     and the model's own on a GPU.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is
     what fits kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU what
     weights and a step of chunk_tokens leave of mem_fraction of its memory.  attention: "auto", "reference" or
-    "triton".  threads: torch's, process-wide; None leaves them alone.
+    "triton".  fast_forward: whether tokens that a grammar forces are told at once.  threads: torch's, process-wide;
+    None leaves them alone.
     """
 
     folder: str
@@ -33,6 +34,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     attention: str = "auto"
     load_format: str = "auto"
     seed: int = 0
+    fast_forward: bool = True
     threads: int | None = None
 
     def verify(self) -> None:

@@ -50,6 +50,10 @@ class Penalties:
         self._free.append(self._lines.pop(row))
         self._repeating.discard(row)
 
+    def has(self, row: int) -> bool:
+        """Whether a row has a line."""
+        return row in self._lines
+
     def apply(self, logits_NV: Tensor, indices: list[int], rows: list[int]) -> None:
         """Penalize logits[indices[i]] with what rows[i] has had, in place."""
         lines = self._index([self._lines[row] for row in rows])

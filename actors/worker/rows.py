@@ -54,8 +54,8 @@ GREEDY_BELOW = 1e-6
 class Extras:
     """What only some rows have.
 
-    banned: int64 ids kept out until `minimum` tokens are there.  bias: int64 ids and float32 values.  failure: why the
-    row cannot be sampled any more.
+    banned: int64 ids kept out until `minimum` tokens are there.  bias: int64 ids and float32 values.  forced: int32,
+    tokens its matcher has taken and the row was not given yet.  failure: why the row cannot be sampled any more.
     """
 
     request: int
@@ -65,6 +65,7 @@ class Extras:
     bias_tokens: Tensor | None = None
     bias_values: Tensor | None = None
     matcher: LLMatcher | None = None
+    forced: np.ndarray | None = None
     failure: str = ""
 
 

@@ -24,9 +24,10 @@ from ...kernels.sampling import add_bias, log_probabilities, sample, top
 from ...models.model import Model
 from ..errors import InvalidRequest
 from ..grammar import GrammarCache
-from ..messages import Begin, Extend, InputLogprobs, NextLogprobs, RowFailure, Step, StepDone
+from ..messages import Begin, Extend, Forced, InputLogprobs, NextLogprobs, RowFailure, Step, StepDone
 from .batch import Batch, Sampled, build_batch
 from .choose import Choice, Chooser
+from .forced import FastForward
 from .masks import MaskFiller
 from .result import NO_NUMBERS, Packed, Result, pack
 from .rows import Extras, Rows
@@ -42,6 +43,7 @@ __all__ = ["Pass", "Runner"]
 class Pass:
     """A step on its way.  sampled and choice are None if no row of it samples.
 
+    surplus: indices of sampled rows whose tokens nobody wants.
     next_rows: the rows whose next token's log-probabilities are wanted, all V of them in next_MV.
     forward_s: the device's time.  gap_s: how long the device had nothing to do before.  launch_s: what the host took to
     launch it.  waited_s: how long `collect` waited for the device.  prompt_tokens: computed by it.
@@ -51,6 +53,7 @@ class Pass:
     started: float
     sampled: Sampled | None = None
     choice: Choice | None = None
+    surplus: frozenset[int] = frozenset()
     logits_NV: Tensor | None = None
     packed: Packed | None = None
     scored: tuple[tuple[Extend, Packed], ...] = ()
@@ -71,13 +74,21 @@ class Pass:
 class Runner:
     """Own the rows' state and run steps over a model and its KV pool.
 
-    overlaps: whether a step may be launched while the one before is on its way.
+    overlaps: whether a step may be launched while the one before is on its way.  fast_forward: whether what a grammar
+    forces is told at once.
     """
 
     overlaps = False
 
     def __init__(
-        self, model: Model, pool: KVPool, attention: Attention, rows: Rows, grammars: GrammarCache | None = None
+        self,
+        model: Model,
+        pool: KVPool,
+        attention: Attention,
+        rows: Rows,
+        grammars: GrammarCache | None = None,
+        *,
+        fast_forward: bool = True,
     ) -> None:
         self.rows = rows
         self._model = model
@@ -86,6 +97,7 @@ class Runner:
         self._grammars = grammars
         self._chooser = Chooser(rows)
         self._filler = MaskFiller()
+        self._forward = FastForward(rows, enabled=fast_forward)
         # How many logits are computed at once where a prompt's tokens are scored: 64 MiB of float32.
         self._scored_at_once = max(1, (16 << 20) // model.config.vocabulary)
 
@@ -117,6 +129,8 @@ class Runner:
         for extend in step.extends:
             if extend.begin is not None:
                 self._begin(extend, extend.begin)
+            else:
+                self._forward.resume(extend)
 
     def _launch(self, running: Pass, step: Step) -> None:
         batch = build_batch(step, self.rows)
@@ -202,6 +216,7 @@ class Runner:
         if sampled is None or choice is None or logits_NV is None:
             return
         raw_LV = logits_NV[to_device(choice.logprobs, logits_NV.device)] if choice.logprobs else None
+        running.surplus = self._forward.ahead(sampled, choice)
         if not choice.plain:
             self._adjust(logits_NV, sampled, choice)
         draw, uniform_M = choice.draw, None
@@ -210,16 +225,20 @@ class Runner:
             uniform_M = uniform_M.to(self.rows.device, non_blocking=True)
         tokens_N, best_N = sample(logits_NV, draw, uniform_M)
         self.rows.last_tokens.index_copy_(0, sampled.rows_N, tokens_N)
-        self.rows.generated[sampled.rows] += 1
-        if choice.penalized:
-            self._count(sampled, choice, tokens_N)
+        self._count(running, sampled, choice, tokens_N)
         running.packed = pack(tokens_N, best_N, raw_LV, choice)
         running.logits_NV = None
 
-    def _count(self, sampled: Sampled, choice: Choice, tokens_N: Tensor) -> None:
-        """Let the penalties know of new tokens."""
-        counted_P = to_device(choice.penalized, tokens_N.device)
-        self.rows.penalties.count([sampled.listed[i] for i in choice.penalized], tokens_N[counted_P])
+    def _count(self, running: Pass, sampled: Sampled, choice: Choice, tokens_N: Tensor) -> None:
+        """Count new tokens, and let the penalties know of them."""
+        self.rows.generated[sampled.rows] += 1
+        penalized = choice.penalized
+        if running.surplus:
+            self.rows.generated[sampled.rows[list(running.surplus)]] -= 1
+            penalized = [index for index in penalized if index not in running.surplus]
+        if penalized:
+            counted_P = to_device(penalized, tokens_N.device)
+            self.rows.penalties.count([sampled.listed[i] for i in penalized], tokens_N[counted_P].long())
 
     def _adjust(self, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> None:
         """Apply penalties, masks and bias, in place."""
@@ -237,7 +256,7 @@ class Runner:
         bound: list[tuple[int, Extras, LLMatcher]] = []
         for index in choice.grammar:
             extras = self.rows.live(sampled.listed[index])
-            if extras.matcher is not None and not extras.failure:
+            if extras.matcher is not None and extras.forced is None and not extras.failure:
                 bound.append((index, extras, extras.matcher))
         if not bound or self._grammars is None:
             return set()
@@ -274,10 +293,10 @@ class Runner:
 
     def collect(self, running: Pass) -> StepDone:
         """Wait for a pass's tokens, let the grammars take theirs, and tell the result."""
-        result, accepting = Result(), list[int]()
+        result, accepting, forced = Result(), list[int](), list[Forced]()
         if running.packed is not None and running.sampled is not None and running.choice is not None:
             result = Result.read(running.packed, running.choice)
-            accepting = self._settle(result, running.sampled, running.choice)
+            accepting, forced = self._settle(result, running, running.sampled, running.choice)
         next_logprobs = _next_logprobs(running, result)
         return StepDone(
             number=running.number,
@@ -290,28 +309,38 @@ class Runner:
             next_logprobs=next_logprobs,
             failures=tuple(result.failures),
             accepting=np.array(accepting, np.int32).tobytes() if accepting else b"",
+            forced=tuple(forced),
             forward_s=running.forward_s,
             busy_s=perf_counter() - running.started,
         )
 
-    def _settle(self, result: Result, sampled: Sampled, choice: Choice) -> list[int]:
-        """Give the grammars their tokens; tells the rows whose text may end here."""
-        accepting: list[int] = []
+    def _settle(
+        self, result: Result, running: Pass, sampled: Sampled, choice: Choice
+    ) -> tuple[list[int], list[Forced]]:
+        """Give the grammars their tokens; tells the rows whose text may end here, and what is forced on which."""
+        accepting, forced = list[int](), list[Forced]()
         for index, reason in result.meaningless():
-            result.fail(index, sampled.listed[index], reason)
+            if index not in running.surplus:
+                result.fail(index, sampled.listed[index], reason)
         for index in choice.grammar:
+            if index in running.surplus:
+                continue
             row = sampled.listed[index]
             extras = self.rows.live(row)
             token = int(result.tokens[index])
             if token >= 0 and not extras.failure and extras.matcher is not None:
                 if extras.matcher.consume_token(token):
-                    if extras.matcher.is_accepting():
+                    accepts = extras.matcher.is_accepting()
+                    if not accepts and (told := self._forward.look(row, extras.matcher)) is not None:
+                        forced.append(told)
+                        accepts = extras.matcher.is_accepting()
+                    if accepts:
                         accepting.append(row)
                     continue
                 extras.failure = f"grammar: {_first_line(extras.matcher.get_error())}"
             if extras.failure:
                 result.fail(index, row, extras.failure)
-        return accepting
+        return accepting, forced
 
 
 def _input_logprobs(extend: Extend, packed: Packed) -> InputLogprobs:

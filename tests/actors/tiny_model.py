@@ -15,12 +15,13 @@ CHATML = (
 )
 
 
-def write_tiny_model(folder: Path, *, context_length: int = 256, eos: bool = False) -> Path:
+def write_tiny_model(folder: Path, *, context_length: int = 256, eos: bool = False, vocabulary: int = 384) -> Path:
     """Write config.json and the tokenizer; weights come from load_format="dummy".
 
-    eos: whether the end token is one the model can sample; without, generations run to their length.
+    eos: whether the end token is one the model can sample; without, generations run to their length.  vocabulary: 258
+    is bytes and no merges.
     """
-    tokenizer = byte_level(384)
+    tokenizer = byte_level(vocabulary)
     vocabulary = tokenizer.get_vocab_size()
     config = {
         "architectures": ["LlamaForCausalLM"],

@@ -65,5 +65,14 @@ def tokenizer(tiny: Path) -> Tokenizer:
 @pytest.fixture
 def driver(tiny: Path) -> Iterator[Driver]:
     with torch.inference_mode():
+        # the hand-written steps of most tests bring no forced tokens
+        runner, _ = build_runner(options(tiny, fast_forward=False), GrammarCache(tiny))
+        yield Driver(runner)
+
+
+@pytest.fixture
+def ahead(tiny: Path) -> Iterator[Driver]:
+    """A driver whose runner tells what grammars force."""
+    with torch.inference_mode():
         runner, _ = build_runner(options(tiny), GrammarCache(tiny))
         yield Driver(runner)
