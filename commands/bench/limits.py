@@ -39,18 +39,23 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
 
 
 def ideal_seconds(config: ModelConfig, element_bytes: int, requests: Sequence[Request], rates: Rates) -> float:
-    """Tell the least time for requests that all start together."""
+    """Tell the least time for requests that all start together; what a group shares is computed and read once."""
     head = config.vocabulary * config.hidden
     layers = _layer_weights(config) * config.layers
     operations = 0.0
-    for request in requests:
-        attended = request.inputs * (request.inputs + 1) / 2
-        operations += 2 * layers * request.inputs + 2 * head
+    prefixes = {request.group: request.shared for request in requests}
+    spans = [(0, shared) for shared in prefixes.values()] + [(request.shared, request.inputs) for request in requests]
+    for first, end in spans:
+        attended = (end * (end + 1) - first * (first + 1)) / 2
+        operations += 2 * layers * (end - first)
         operations += 4 * config.layers * config.heads * config.head_dim * attended
+    operations += 2 * head * len(requests)
     decode_s = 0.0
     for step in range(1, max(request.outputs for request in requests)):  # the first token comes with the prompt
-        running = [request.inputs + step for request in requests if request.outputs > step]
-        decode_s += decode_seconds(config, element_bytes, sum(running), rates)
+        running = [request for request in requests if request.outputs > step]
+        tokens = sum(request.inputs - request.shared + step for request in running)
+        tokens += sum({request.group: request.shared for request in running}.values())
+        decode_s += decode_seconds(config, element_bytes, tokens, rates)
     return operations / rates.matmul + decode_s
 
 
