@@ -9,19 +9,19 @@ from typing import Any
 import msgspec
 
 from ..actors.errors import InvalidRequest
+from .ir import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR
 
 __all__ = ["Parse", "dtype_fields", "settle_constraints"]
 
 Parse = Callable[[str], Any]
 """From a generation's text to the value it stands for; ValueError or msgspec.MsgspecError if it stands for none."""
 
-# name -> regex, the stops that end it, the value.  The regexes are SGLang's; behind a number it lets a model write the
-# space or the line break it would write anyway, and the stop string cuts that off.
+# name -> regex, the stops that end it and cut off what follows a number, the value
 _DTYPES: dict[str, tuple[str, tuple[str, ...], Parse]] = {
-    "int": (r"[-+]?[0-9]+[ \n]*", (" ", "\n"), int),
-    "float": (r"[-+]?[0-9]*\.?[0-9]+[ \n]*", (" ", "\n"), float),
-    "bool": (r"(True|False)", (), lambda text: {"True": True, "False": False}[text]),
-    "str": (r"\"[\w\d\s]*\"", (), lambda text: text[1:-1]),
+    "int": (REGEX_INT, (" ", "\n"), int),
+    "float": (REGEX_FLOAT, (" ", "\n"), float),
+    "bool": (REGEX_BOOL, (), lambda text: {"True": True, "False": False}[text]),
+    "str": (REGEX_STR, (), lambda text: text[1:-1]),
 }
 _TYPES: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str"}
 

@@ -120,3 +120,52 @@ def test_an_image_is_sent_and_a_model_that_cannot_see_refuses_it(programs: Any) 
     state = programs.image_qa.run(PIXEL, "What is in the image?", backend=cb.NullBackend(text="A dot."))
     assert [part["type"] for part in state.messages()[0]["content"]] == ["image_url", "text"]
     assert state["answer"] == "A dot."
+
+
+def test_what_its_test_programs_are_made_of() -> None:
+    """Unnamed generations, a scope over several, regexes of `lang.ir`, positional arguments, keywords of a run."""
+
+    @cb.function
+    def sheet(s):
+        from callboard.lang.ir import REGEX_INT
+
+        s += "Q: How many hours are in a day?\nA: " + cb.gen_int("hours") + "\n"
+        s += "Q: How many days are in a year?\nA: " + cb.gen(regex=REGEX_INT, stop=[" ", "\n"]) + "\n"
+        with s.var_scope("both"):
+            s += cb.gen("first", 4, stop="\n") + "," + cb.gen(dtype=bool)
+
+    state = sheet.run(temperature=0, max_new_tokens=8)
+    assert state["hours"] == "24"
+    assert "A: 365\n" in state.text()
+    assert state["both"].partition(",")[2] in {"True", "False"}
+
+
+def test_few_shots_and_a_loop_that_the_model_steers() -> None:
+    @cb.function
+    def search(s, question):
+        for turn in range(4):
+            s += f"To answer this question: {question}. I need to use a "
+            s += cb.select(f"tool_{turn}", ["calculator", "search engine"])
+            if s[f"tool_{turn}"] == "calculator":
+                s += ". The math expression is" + cb.gen("answer", stop="\n")
+                break
+            question = "What is 3 + 4?"
+            s += ". The key word to search is" + cb.gen(stop="\n") + "\n"
+
+    state = search.run(question="Who wrote Dracula?", temperature=0)
+    assert (state["tool_0"], state["tool_1"], state["answer"]) == ("search engine", "calculator", " 3 + 4")
+    assert "Dracula author" in state.text()
+    assert "tool_2" not in state
+
+
+def test_branches_joined_one_behind_the_other_are_what_is_read() -> None:
+    @cb.function
+    def encoded(s, lines, question):
+        forks = s.fork(len(lines))
+        forks += lambda index: lines[index] + "\n"
+        forks.join(mode="concate_and_append")
+        s += question + cb.gen("answer", max_tokens=4, stop="\n")
+
+    lines = ["France: Paris", "Japan: Tokyo", "Peru: Lima"]
+    state = encoded.run(lines=lines, question="Italy:", temperature=0)
+    assert state.text() == "France: Paris\nJapan: Tokyo\nPeru: Lima\nItaly: Rome"
