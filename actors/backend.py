@@ -25,6 +25,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     that is not tokenized yet.  text: the whole text (tokens and tail).  messages: the finished chat messages, in
     OpenAI's form, for backends that speak in messages.  role: the role whose message is being written, or None.
     fresh: how many of the last tokens are constant text, which may be tokenized otherwise (`SamplingParams.heal`).
+    lease: the number of the program that may go on from here, or 0 (`Backend.lease`).
     images: from where to where in the text each stands, and its URL (data:, http: or https:), in order.
     """
 
@@ -34,6 +35,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[dict[str, Any], ...] = ()
     role: str | None = None
     fresh: int = 0
+    lease: int = 0
     images: tuple[tuple[int, int, str], ...] = ()
 
 
@@ -109,6 +111,13 @@ class Backend(ABC):
         unconditional: give those of the continuation's tokens without the prompt, too; never asked of a backend whose
         `verify_choices` refuses it.
         """
+
+    def lease(self) -> int:
+        """Give a program a number under which its KV is kept, as long as there is room; 0 from a backend without."""
+        return 0
+
+    def release(self, lease: int) -> None:  # noqa: B027
+        """Keep nothing for this program any more; called once for each number given."""
 
     async def prefill(self, prompt: Prompt) -> None:  # noqa: B027
         """Compute the prompt's KV ahead of its use; a backend without a cache does nothing."""

@@ -56,7 +56,7 @@ _BEFORE = 16
 class _Entry:
     """One live request: what it takes to run it again, and who reads it."""
 
-    __slots__ = ("next_logprobs", "output", "prompt", "reader", "replays", "sampling", "tag")
+    __slots__ = ("lease", "next_logprobs", "output", "prompt", "reader", "replays", "sampling", "tag")
 
     def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
         self.prompt = submit.prompt
@@ -64,6 +64,7 @@ class _Entry:
         self.reader: Reader = submit.reader
         self.tag = submit.tag
         self.next_logprobs = submit.next_logprobs
+        self.lease = submit.lease
         self.output = array("i")
         self.replays = 0
 
@@ -81,6 +82,7 @@ class Dispatcher(Actor[ToDispatcher]):
         self._live: dict[int, _Entry] = {}
         self._tags: dict[str, set[int]] = {}
         self._counts: Counter[str] = Counter()
+        self._released: tuple[int, ...] = ()  # programs that are over, until the scheduler is told with a request
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -114,6 +116,7 @@ class Dispatcher(Actor[ToDispatcher]):
         return None
 
     def _submit(self, submit: Submit) -> None:
+        self._released += submit.released  # also those that come with one that is refused
         if (refusal := self._refusal(submit)) is not None:
             self._counts["refused"] += 1
             self.reply().fail(refusal)
@@ -130,11 +133,12 @@ class Dispatcher(Actor[ToDispatcher]):
             self._tags.setdefault(submit.tag, set()).add(submit.request)
         try:
             self._wires.detokenizer.post(self._opened(submit.request, entry))
-            self._wires.scheduler.post(self._generate(submit.request, entry))
+            self._wires.scheduler.post(self._generate(submit.request, entry, self._released))
         except MailboxFull:
             self._forget(submit.request, "refused")
             self.reply().fail(Overloaded("the scheduler is behind with its mail"))
             return
+        self._released = ()
         self._counts["admitted"] += 1
 
     def _live_requests(self) -> list[Open]:
@@ -160,9 +164,9 @@ class Dispatcher(Actor[ToDispatcher]):
         before = entry.prompt[-4 * _BEFORE :]
         return Open(request, entry.sampling, len(entry.prompt) // 4, entry.output.tobytes(), before)
 
-    def _generate(self, request: int, entry: _Entry) -> Generate:
+    def _generate(self, request: int, entry: _Entry, released: tuple[int, ...] = ()) -> Generate:
         output, eos = entry.output.tobytes(), self._options.eos
-        return Generate(request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs)
+        return Generate(request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released)
 
     def _news(self, request: int, delta: Delta) -> None:
         if (entry := self._live.get(request)) is None:

@@ -85,6 +85,8 @@ class Engine(Backend):
         self._stop_ids: dict[str, int] = {}  # the template's stop strings that are a token
         self._wires = Wires()
         self._requests = itertools.count(1)
+        self._leases = itertools.count(1)
+        self._released: list[int] = []  # programs that are over, until the dispatcher is told with a request
         self._stack: AsyncExitStack | None = None
         self._tree: Tree | None = None
 
@@ -150,7 +152,11 @@ class Engine(Backend):
             await self._wires.grammar.ask(Compile(constraint))
         reader = Reader(next(self._requests))
         try:
-            await self._wires.dispatcher.ask(Submit(reader.request, tokens, sampling, reader, tag))
+            lease = prompt.lease if isinstance(prompt, Prompt) else 0
+            released, self._released = tuple(self._released), []
+            await self._wires.dispatcher.ask(
+                Submit(reader.request, tokens, sampling, reader, tag, lease=lease, released=released)
+            )
             async for delta in reader:
                 yield delta if healing is None else await healing.read(delta)
         finally:
@@ -171,6 +177,14 @@ class Engine(Backend):
             input_logprobs=tuple(itertools.chain.from_iterable(delta.input_logprobs for delta in deltas)),
             finish=finish,
         )
+
+    def lease(self) -> int:
+        """Give a program a number under which what it leaves in the cache is kept, as long as there is room."""
+        return next(self._leases)
+
+    def release(self, lease: int) -> None:
+        """Keep nothing for a program any more; the scheduler is told with the next request, when it may matter."""
+        self._released.append(lease)
 
     async def prefill(self, prompt: Prompt) -> None:
         """Compute the prompt's KV and leave it in the prefix cache."""

@@ -89,7 +89,8 @@ async def generate(stream: Stream, step: Generate) -> None:
     transcript, backend, variable = stream.transcript, stream.backend, step.variable
     if transcript.tail:
         await stream.settle_tail()
-    tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt()
+    stream.lease = stream.lease or backend.lease()
+    tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt(stream.lease)
     voices = _voices(stream, step)
     variable.start = start
     stream.text_bell.ring()

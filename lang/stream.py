@@ -132,6 +132,8 @@ class Stream(StreamState, Actor[ToStream]):
         """Be gone, and let go of what leads back here: then no garbage collection is needed to free it."""
         self.gone = True
         self.address = None
+        if self.lease:
+            self.backend.release(self.lease)
         self.bell.ring()
 
     async def _execute_all(self, inbox: Inbox[ToStream] | None) -> None:

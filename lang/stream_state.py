@@ -32,8 +32,8 @@ class StreamState:
 
     __slots__ = (
         "_task", "_trace", "address", "backend", "begun", "bell", "branched", "defaults", "ended", "error", "executed",
-        "forks", "gone", "listening", "loop", "name", "observed", "over", "performer", "returned", "role", "scopes",
-        "seen_outside", "steps", "submitted", "text_bell", "thread", "transcript", "variables",
+        "forks", "gone", "lease", "listening", "loop", "name", "observed", "over", "performer", "returned", "role",
+        "scopes", "seen_outside", "steps", "submitted", "text_bell", "thread", "transcript", "variables",
     )  # fmt: skip
 
     ref: Ref[ToStream]  # of the actor it is
@@ -55,6 +55,7 @@ class StreamState:
         self.begun = parent is None  # what it was branched from is there
         self.transcript = Transcript() if parent is None else parent.transcript  # a branch gets its own at its start
         self.executed = 0  # steps
+        self.lease = 0  # under which a backend with a cache keeps what it has said; 0 before it has generated
         self.over = False
         self.gone = False  # and neither its task nor a branch is left
         self.error: BaseException | None = None

@@ -22,8 +22,8 @@ class Request:
 
     __slots__ = (
         "arrival", "cached", "failed", "input_logprobs", "lease", "leased", "logprobs_sent", "matched",
-        "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "prompt", "prompt_tokens", "retractions", "row",
-        "sampling", "since", "stops", "tokens",
+        "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "prompt", "prompt_tokens",
+        "retractions", "row", "sampling", "since", "stops", "tokens",
     )  # fmt: skip
 
     def __init__(self, message: Generate, arrival: int, since: int) -> None:

@@ -190,3 +190,19 @@ async def test_it_counts_what_becomes_of_requests() -> None:
         await made.news(1, Delta(finish=Finish(reason="stop")))
         counts = await made.wires.dispatcher.ask(DispatcherStatistics())
         assert counts == {"live": 1, "admitted": 2, "refused": 1, "ended_stop": 1}
+
+
+async def test_a_programs_lease_and_those_that_are_over_reach_the_scheduler_once() -> None:
+    async with stage(live=1) as made:
+        dispatcher, sampling = made.wires.dispatcher, SamplingParams()
+        with pytest.raises(InvalidRequest):
+            await dispatcher.ask(Submit(1, b"", sampling, Reader(1), released=(7,)))
+        await dispatcher.ask(Submit(2, PROMPT, sampling, Reader(2), lease=9, released=(8,)))
+        with pytest.raises(Overloaded):
+            await dispatcher.ask(Submit(3, PROMPT, sampling, Reader(3), released=(9,)))
+        await made.news(2, Delta(finish=Finish(reason="stop")))
+        await dispatcher.ask(Submit(4, PROMPT, sampling, Reader(4)))
+        await until(lambda: made.generates(4))
+        first, last = *made.generates(2), *made.generates(4)
+        assert (first.lease, first.released) == (9, (7, 8)), "also what came with a request that was refused"
+        assert (last.lease, last.released) == (0, (9,))

@@ -1,0 +1,63 @@
+"""What a program has said is leased while it lives, and given up when it ends, however it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+import callboard as cb
+from callboard import Engine, SamplingParams
+
+pytestmark = pytest.mark.anyio
+
+
+async def leases(engine: Engine) -> int:
+    """Count them once a plain request has passed, which tells the scheduler of those that are over."""
+    await engine.complete("x", SamplingParams(max_new_tokens=1))
+    return int((await engine.statistics())["scheduler"]["leases"])
+
+
+async def test_a_program_holds_one_lease_and_each_branch_its_own_until_they_end() -> None:
+    counted: list[int] = []
+
+    @cb.function
+    async def program(s: Any) -> None:
+        s += "One " + cb.gen("a", max_tokens=2)
+        await s.aget("a")
+        counted.append(await leases(engine))
+        forks = s.fork(3)
+        for branch in forks:
+            branch += "two " + cb.gen("b", max_tokens=2)
+        for branch in forks:
+            await branch.aget("b")
+        counted.append(await leases(engine))
+        await forks.ajoin()
+        s += "three " + cb.gen("c", max_tokens=2)
+        await s.aget("c")
+        counted.append(await leases(engine))
+
+    async with Engine(threads=1) as engine:
+        await program.arun(backend=engine)
+        assert counted == [1, 4, 1]
+        assert await leases(engine) == 0
+
+
+async def test_a_program_that_is_cancelled_gives_its_lease_up() -> None:
+    @cb.function
+    async def program(s: Any) -> None:
+        s += "One " + cb.gen("a", max_tokens=2)
+        await s.aget("a")
+        reached.set()
+        await anyio.sleep_forever()
+
+    reached = anyio.Event()
+    async with Engine(threads=1) as engine:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: program.arun(backend=engine))
+            with anyio.fail_after(30):
+                await reached.wait()
+            assert await leases(engine) == 1
+            tasks.cancel_scope.cancel()
+        assert await leases(engine) == 0
