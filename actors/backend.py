@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -63,6 +63,8 @@ class Backend(ABC):
     programs: Supervisor
     knows_texts: bool = False
     """Whether `token_texts` can be asked."""
+    overruns: Literal["text", "message"] | None = None
+    """By what one call may serve several generations (`num_api_spec_tokens`): text that goes on, or whole messages."""
 
     async def __aenter__(self) -> Self:
         return self

@@ -21,6 +21,7 @@ from .expression import (
 from .film import verify_film
 from .reasoning import reasoning_name
 from .script import Choose, Generate, ScopeClose, ScopeOpen, ShowImage, ShowVideo
+from .speculating import look_ahead
 from .stream import Stream
 from .variable import Variable
 
@@ -39,6 +40,8 @@ def write(stream: Stream, expression: Expression | str) -> tuple[Any, ...] | lis
     named: dict[str, Variable] = {}
     try:
         steps = [item if type(item) is str else _step(stream, item, named) for item in flatten(expression)]
+        if stream.defaults.overrun_tokens is not None and stream.backend.overruns == "message":
+            steps = look_ahead(steps)
     except InvalidRequest:
         stream.role, stream.scopes = role, scopes
         raise

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..actors.core import Inbox
 from ..actors.errors import Aborted
+from .ahead import Ahead
 from .bell import Bell
 from .script import ToStream
 from .stream import Stream
@@ -46,9 +47,9 @@ class Branch(Stream):
         self._life: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[None] | None = None
 
-    def begin(self, transcript: Transcript, mark: Mark) -> None:
+    def begin(self, transcript: Transcript, mark: Mark, ahead: Ahead | None) -> None:
         """Come to life, behind what was said so far."""
-        self.transcript, self.mark = transcript, mark
+        self.transcript, self.mark, self.ahead = transcript, mark, ahead
         self.executed += 1
         self.begun = True
         self._life = self.loop.create_task(self.run(None), name=self.name)
@@ -126,12 +127,12 @@ class Kin:
         )
         self.left = len(offsets)
 
-    def begin(self, transcript: Transcript) -> None:
+    def begin(self, transcript: Transcript, ahead: Ahead | None = None) -> None:
         """Let each go on by itself from what was said so far."""
         mark = Mark(transcript.length, len(transcript.tokens), len(transcript.messages))
         for branch in self.branches:
             if not branch.over:
-                branch.begin(transcript.copy(), mark)
+                branch.begin(transcript.copy(), mark, ahead)
 
     def submit_end(self) -> None:
         """Say that nothing more comes in any of them."""

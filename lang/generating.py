@@ -11,6 +11,7 @@ from ..actors.errors import Aborted, GenerationFailed
 from ..actors.messages import Delta, Finish
 from ..actors.reasoning import ReasoningParser
 from .script import Generate
+from .speculating import speculate, speculates
 from .stream_state import StreamState
 from .variable import Generation, Variable
 
@@ -96,7 +97,8 @@ async def generate(stream: Stream, step: Generate) -> None:
     stream.text_bell.ring()
     stream.bell.ring()
     if len(voices) == 1:
-        await voices[0].listen(backend.generate(prompt, step.sampling))
+        told = speculate(stream, step, prompt) if speculates(stream, step) else backend.generate(prompt, step.sampling)
+        await voices[0].listen(told)
     else:
         if transcript.length:
             await backend.prefill(prompt)

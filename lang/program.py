@@ -33,7 +33,9 @@ class Program:
     defaults of every `gen` in it.
     """
 
-    def __init__(self, body: Callable[..., Any], bound: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, body: Callable[..., Any], bound: Mapping[str, Any] | None = None, num_api_spec_tokens: int | None = None
+    ) -> None:
         if not callable(body):
             raise InvalidRequest("function", f"{body!r:.80} is not a function")
         parameters = list(inspect.signature(body).parameters.values())
@@ -44,6 +46,7 @@ class Program:
         for parameter in parameters[1:]:
             if parameter.name in RUN_ARGUMENTS | _OWN:
                 raise InvalidRequest("function", f"its parameter {parameter.name!r} is an argument of run; rename it")
+        self.num_api_spec_tokens = _verified_tokens(num_api_spec_tokens)
         self.body = body
         self.bound = dict(bound or {})
         self.__name__ = getattr(body, "__name__", "program")
@@ -203,10 +206,14 @@ class Program:
     def _defaults(self, sampling: dict[str, Any], backend: Backend) -> Defaults:
         skip = HOUSE.settings.skip_special_tokens
         if sampling:
-            return Defaults(sampling, backend, skip_special_tokens=skip)
+            return Defaults(
+                sampling, backend, skip_special_tokens=skip, overrun_tokens=self.num_api_spec_tokens
+            )  # fmt: skip
         plain = self._plain
         if plain is None or not plain.hold_for(backend) or plain.sampling.skip_special_tokens is not skip:
-            plain = self._plain = Defaults({}, backend, skip_special_tokens=skip)
+            plain = self._plain = Defaults(
+                {}, backend, skip_special_tokens=skip, overrun_tokens=self.num_api_spec_tokens
+            )
         return plain
 
     def _item(self, item: Any, backend: Backend, defaults: Defaults) -> Call:
@@ -246,7 +253,18 @@ def function(func: Callable[..., Any], num_api_spec_tokens: int | None = None) -
 @overload
 def function(func: None = None, num_api_spec_tokens: int | None = None) -> Callable[[Callable[..., Any]], Program]: ...
 def function(func: Any = None, num_api_spec_tokens: int | None = None) -> Any:
-    """Make a program of a function, plain or async, whose first parameter is the state."""
-    if num_api_spec_tokens is not None:
-        raise InvalidRequest("num_api_spec_tokens", "speculation over an API is not supported yet; leave it out")
-    return Program if func is None else Program(func)
+    """Make a program of a function, plain or async, whose first parameter is the state.
+
+    num_api_spec_tokens: let one call to a service write up to so many tokens, and serve several `gen` where what it
+    wrote fits what the program says.  It has no effect on backends that gain nothing by it.
+    """
+    if func is None:
+        tokens = _verified_tokens(num_api_spec_tokens)
+        return lambda body: Program(body, num_api_spec_tokens=tokens)
+    return Program(func, num_api_spec_tokens=num_api_spec_tokens)
+
+
+def _verified_tokens(tokens: Any) -> int | None:
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or not 1 <= tokens <= 1 << 20):
+        raise InvalidRequest("num_api_spec_tokens", f"{tokens!r:.80} is not a whole number of tokens, 1 to {1 << 20}")
+    return tokens

@@ -65,10 +65,14 @@ def _checked(fields: tuple[tuple[str, type, Any], ...]) -> Options:
 class Defaults:
     """What a run asks of every generation in it, on one backend."""
 
-    __slots__ = ("_backend", "_beside", "_resolved", "sampling")
+    __slots__ = ("_backend", "_beside", "_resolved", "overrun_tokens", "sampling")
 
-    def __init__(self, arguments: Mapping[str, Any], backend: Backend, *, skip_special_tokens: bool = True) -> None:
-        """Raise InvalidRequest for an unknown name or a bad value."""
+    def __init__(
+        self, arguments: Mapping[str, Any], backend: Backend, *, skip_special_tokens: bool = True,
+        overrun_tokens: int | None = None,
+    ) -> None:  # fmt: skip
+        """Raise InvalidRequest for an unknown name or a bad value.  overrun_tokens: as `num_api_spec_tokens`."""
+        self.overrun_tokens = overrun_tokens
         unknown = [name for name in arguments if name not in RUN_ARGUMENTS]
         if unknown:
             known = ", ".join(sorted(RUN_ARGUMENTS))

@@ -34,7 +34,8 @@ class Generate(msgspec.Struct, frozen=True, gc=False):
     """Generate into a variable, or into each of its parts; the parameters are whole and verified.  parse: as Gen's.
 
     texts: whether log-probabilities come with their tokens' texts.  markers: of the reasoning that goes to `thought`,
-    which has parts if `variable` has, and not into the variable.
+    which has parts if `variable` has, and not into the variable.  behind: what its message says up to its last gen, and
+    closed: whether that is all, where one call is to serve them together.
     """
 
     variable: Variable
@@ -43,6 +44,8 @@ class Generate(msgspec.Struct, frozen=True, gc=False):
     texts: bool = False
     markers: Markers | None = None
     thought: Variable | None = None
+    behind: tuple[Any, ...] = ()  # of str and Generate
+    closed: bool = False
 
 
 class Choose(msgspec.Struct, frozen=True, gc=False):

@@ -239,7 +239,10 @@ class Stream(StreamState, Actor[ToStream]):
         await self.settle_tail()
         if len(step.kin.branches) > 1 and self.transcript.length:
             await self.backend.prefill(self.transcript.prompt())
-        step.kin.begin(self.transcript)
+        ahead = self.ahead
+        if ahead is not None and ahead.sampling.temperature:  # drawn once: branches would all get the same draw
+            ahead = None
+        step.kin.begin(self.transcript, ahead)
 
     async def _concatenate(self, step: Concatenate) -> None:
         """Say what branches said, in the tokens that they have."""

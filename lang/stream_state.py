@@ -10,6 +10,7 @@ from typing import Any
 from ..actors.backend import Backend
 from ..actors.core import Ref
 from ..actors.errors import Aborted
+from .ahead import Ahead
 from .bell import Bell
 from .sampling_arguments import Defaults
 from .script import ToStream
@@ -31,9 +32,10 @@ class StreamState:
     """
 
     __slots__ = (
-        "_task", "_trace", "address", "backend", "begun", "bell", "branched", "defaults", "ended", "error", "executed",
-        "forks", "gone", "lease", "listening", "loop", "name", "observed", "over", "performer", "returned", "role",
-        "scopes", "seen_outside", "steps", "submitted", "text_bell", "thread", "transcript", "variables",
+        "_task", "_trace", "address", "ahead", "backend", "begun", "bell", "branched", "defaults", "ended",
+        "error", "executed", "forks", "gone", "lease", "listening", "loop", "name", "observed", "over",
+        "performer", "returned", "role", "scopes", "seen_outside", "steps", "submitted", "text_bell", "thread",
+        "transcript", "variables",
     )  # fmt: skip
 
     ref: Ref[ToStream]  # of the actor it is
@@ -54,6 +56,7 @@ class StreamState:
         # What was executed so far.
         self.begun = parent is None  # what it was branched from is there
         self.transcript = Transcript() if parent is None else parent.transcript  # a branch gets its own at its start
+        self.ahead: Ahead | None = None  # what a model wrote further than was asked for
         self.executed = 0  # steps
         self.lease = 0  # under which a backend with a cache keeps what it has said; 0 before it has generated
         self.over = False

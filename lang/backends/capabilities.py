@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from ...actors.errors import InvalidRequest
@@ -20,6 +22,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     begun: whether an answer may begin with the program's own text.  outside: whether text may stand outside of roles.
     prefill: whether it keeps a prefix.  stops, temperature: the most it takes, None if it has no bound of its own.
     images: whether it can be shown images; image_urls: also by their http(s) URLs.
+    overruns: as Backend's.
     """
 
     sampling: frozenset[str]
@@ -30,6 +33,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     prefill: bool = False
     images: bool = False
     image_urls: bool = False
+    overruns: Literal["text", "message"] | None = None
     stops: int | None = None
     temperature: float | None = None
     least_tokens: int = 1

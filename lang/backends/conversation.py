@@ -38,7 +38,7 @@ def converse(prompt: Prompt, template: ChatTemplate, who: str, *, begun: bool) -
         raise InvalidRequest(
             "messages",
             f"{who} cannot go on with an answer that the program began ({written[:40]!r}): "
-            "let gen stand alone in assistant(...)",
+            "let gen stand alone in assistant(...), or give @function num_api_spec_tokens",
         )
     return Conversation(prompt.messages, written)
 

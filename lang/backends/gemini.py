@@ -33,7 +33,9 @@ _NAMES = {
     "presence_penalty": "presencePenalty",
     "seed": "seed",
 }
-_ABLE = Capabilities(sampling=frozenset({*_NAMES, "json_schema"}), begun=False, images=True, stops=5, temperature=2.0)
+_ABLE = Capabilities(
+    sampling=frozenset({*_NAMES, "json_schema"}), begun=False, images=True, overruns="message", stops=5, temperature=2.0
+)
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 _ENDINGS = ("STOP", "MAX_TOKENS")
 

@@ -19,7 +19,7 @@ from .sdk import fault_of, sdk
 
 __all__ = ["LiteLLM"]
 
-_ABLE = Capabilities(sampling=SETTINGS | {"json_schema"}, begun=False, images=True, image_urls=True)
+_ABLE = Capabilities(sampling=SETTINGS | {"json_schema"}, begun=False, images=True, image_urls=True, overruns="message")
 
 
 class LiteLLM(RemoteBackend):

@@ -24,9 +24,15 @@ from .sdk import fault_of, sdk, verify_concurrency
 __all__ = ["OpenAI"]
 
 _CHAT = Capabilities(
-    sampling=SETTINGS | {"json_schema"}, begun=False, images=True, image_urls=True, stops=4, temperature=2.0
+    sampling=SETTINGS | {"json_schema"},
+    begun=False,
+    images=True,
+    image_urls=True,
+    overruns="message",
+    stops=4,
+    temperature=2.0,
 )
-_COMPLETION = Capabilities(sampling=SETTINGS, select=True, outside=True, stops=4, temperature=2.0)
+_COMPLETION = Capabilities(sampling=SETTINGS, select=True, outside=True, overruns="text", stops=4, temperature=2.0)
 _COMPLETION_MODELS = ("babbage-002", "davinci-002")
 
 TokenLimit = Literal["max_tokens", "max_completion_tokens"]

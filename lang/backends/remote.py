@@ -53,6 +53,7 @@ class RemoteBackend(Backend):
         self.retries = retries or Retries()
         self.retries.verify()
         self.capabilities = capabilities
+        self.overruns = capabilities.overruns
         self.chat_template = chat_template
         self.timeout_s = timeout_s
         self._concurrency = concurrency

@@ -126,11 +126,6 @@ async def test_run_refuses_bad_sampling_arguments_before_anything_runs(null: Nul
     assert null.generations == 0
 
 
-def test_speculation_over_an_api_is_refused() -> None:
-    with pytest.raises(cb.InvalidRequest, match="num_api_spec_tokens"):
-        cb.function(num_api_spec_tokens=5)
-
-
 async def test_the_null_backend_cuts_at_stops_and_lengths() -> None:
     @cb.function
     def body(s: Any) -> None:
