@@ -119,6 +119,7 @@ class StepMeter:
         shares = np.divide(spans, both, out=np.zeros(count), where=both > 0)
         told: dict[str, Any] = {"steps": count}
         for name, values in (("device_ms", 1e3 * spans), ("gap_us", 1e6 * gaps), ("busy", shares)):
-            for percent, value in zip((10, 50, 90), np.percentile(values, (10, 50, 90)).tolist(), strict=True):
-                told[f"{name}_p{percent}"] = value
+            ordered = np.sort(values)  # numpy's percentiles take ten times as long, and steps wait meanwhile
+            for percent in (10, 50, 90):
+                told[f"{name}_p{percent}"] = float(ordered[percent * (count - 1) // 100])
         return told
