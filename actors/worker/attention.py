@@ -31,6 +31,7 @@ def choose_attention(
         raise ValueError(f"attention is {options.attention!r}, which needs a GPU; the device is {device}")
     if find_spec("triton") is None:
         raise ValueError(f"attention is {options.attention!r}; triton is not installed: pip install 'callboard[gpu]'")
+    from ...kernels.attention.tree_tuning import TreeTuning
     from ...kernels.attention.triton_attention import TritonAttention
 
     return TritonAttention(
@@ -43,4 +44,5 @@ def choose_attention(
         dtype=dtype,
         windows=config.windows,
         extend="auto" if wanted == "auto" else "triton",
+        tree=TreeTuning(),
     )

@@ -18,13 +18,16 @@ import torch
 from torch import Tensor
 
 from ...kernels.attention.interface import Attention
+from ...kernels.attention.row_groups import PackedGroups
 from ...kernels.kv_pool import KVPool
 from ...models.model import Model
 from ..grammar import GrammarCache
 from ..messages import Begin, Extend, Step, StepDone
 from .batch import Sampled
 from .choose import Chooser
-from .graphs import DecodeGraphs, Draw
+from .graphs import DecodeGraphs, Draw, Shape
+from .groups import GroupPacker
+from .kv_reads import KVReads
 from .layout import lay_out, read_decodes
 from .result import Packed, pack
 from .returns import Returns
@@ -41,10 +44,12 @@ __all__ = ["DeviceRunner"]
 class DevicePass(Pass):
     """A step on its way through a GPU.
 
-    packed is there before sampling where a graph has drawn already.  span: when the device began and ended it.
+    packed is there before sampling where a graph has drawn already; shape is that graph's then.  span: when the device
+    began and ended it.
     """
 
     positions_N: Tensor | None = None
+    shape: Shape | None = None
     span: Span | None = None
 
 
@@ -73,12 +78,18 @@ class DeviceRunner(Runner):
         self._chooser = Chooser(rows, draws=False)
         self.staging = Staging(rows.device)
         self.graphs = DecodeGraphs(model, pool, attention, rows, self.staging, draw, capture=capture)
+        self._groups = GroupPacker(attention, rows.max_rows)
+        self._reads = KVReads(pool, model.config.windows)
         self._draw = draw
         self._returns = Returns(rows.device)
         self._span: Span | None = None  # the last step's
 
     def statistics(self) -> dict[str, Any]:
-        return {"graphs": len(self.graphs.captured), "graph_bytes": self.graphs.size_bytes}
+        return {
+            "graphs": len(self.graphs.captured),
+            "graph_bytes": self.graphs.size_bytes,
+            **self._reads.statistics(),
+        }
 
     def _begin(self, extend: Extend, begin: Begin) -> None:
         super()._begin(extend, begin)
@@ -95,8 +106,10 @@ class DeviceRunner(Runner):
     def _launch(self, running: Pass, step: Step) -> None:
         assert isinstance(running, DevicePass)
         if step.extends or not step.decode_rows:
-            found = lay_out(step, self.rows, self.staging, self._draw.staged())
+            groups = self._groups.pack(step, len(step.decode_rows) // 4)
+            found = lay_out(step, self.rows, self.staging, self._draw.staged(), groups)
             if found is not None:
+                self._count_reads(step, groups)
                 batch, parameters = found
                 self._draw.write(parameters)
                 running.positions_N = batch.positions_N
@@ -105,7 +118,9 @@ class DeviceRunner(Runner):
         decodes = read_decodes(step, self.rows)
         count = len(decodes)
         running.span = Span(self.rows.device, self._span)
-        decoded = self.graphs.run(decodes)
+        groups = self._groups.pack(step, self.graphs.size_for(count))
+        decoded = self.graphs.run(decodes, groups)
+        self._count_reads(step, groups)
         rows = decodes.rows.astype(np.int64)
         running.sampled = Sampled(rows, decoded.rows_B[:count], self.rows.lengths[rows])
         running.choice = self._chooser.choose(rows)
@@ -113,6 +128,11 @@ class DeviceRunner(Runner):
         running.positions_N = decoded.positions_B[:count]
         if running.choice.plain and not running.choice.cuts:
             running.packed = Packed(decoded.packed_2B, count, room=len(decoded.packed_2B) // 2)
+            running.shape = decoded.shape
+
+    def _count_reads(self, step: Step, groups: PackedGroups | None) -> None:
+        rows = np.frombuffer(step.decode_rows, np.int32)
+        self._reads.count(self.rows.lengths[rows], 0 if groups is None else groups.saved_tokens)
 
     def sample(self, running: Pass) -> None:
         assert isinstance(running, DevicePass)
@@ -128,7 +148,8 @@ class DeviceRunner(Runner):
                 running.packed.send(self._returns)
             else:
                 self.rows.generated[sampled.rows] += 1
-                self.graphs.keep(running.packed.size // 2, running.packed.send(self._returns))
+                assert running.shape is not None
+                self.graphs.keep(running.shape, running.packed.send(self._returns))
             running.logits_NV = None
         for _, packed in running.scored:
             packed.send(self._returns)

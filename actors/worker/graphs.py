@@ -2,6 +2,8 @@
 
 A graph is captured for a number of rows; a step with fewer is padded with rows that are nobody's.  What changes from
 step to step is read on the device: rows, slots, positions and lengths from one tensor that each step's transfer fills.
+Rows that attend together have graphs of their own, one for each kind of groups, so that steps without pay nothing; the
+groups stand in the same tensor.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.attention.interface import Attention, AttentionBatch
+from ...kernels.attention.row_groups import Groups, PackedGroups
 from ...kernels.kv_pool import KVPool
 from ...models.model import Model
 from ..sampling import SamplingParams
@@ -22,7 +25,9 @@ from .layout import Decodes, padded, views
 from .rows import Rows
 from .staging import Staging
 
-__all__ = ["DecodeGraphs", "Decoded", "Draw", "sizes"]
+__all__ = ["DecodeGraphs", "Decoded", "Draw", "Shape", "sizes"]
+
+Shape = tuple[int, int]
 
 
 class Draw(Protocol):
@@ -50,13 +55,14 @@ class Draw(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What a decode pass left on the device, padding included, until the next pass of its size.
+    """What a decode pass left on the device, padding included, until the next pass of its shape.
 
-    rows_B, positions_B: int64, the rows and where their sampled tokens will stand.  logits_BV: not to be written to.
-    packed_2B: what was drawn, as result.Packed has it: tokens, then greatest logits; right for rows without cuts and
-    with nothing else done to their logits.
+    shape: its size, and the kind of its groups, -1 if it had none.  rows_B, positions_B: int64, the rows and where
+    their sampled tokens will stand.  logits_BV: not to be written to.  packed_2B: what was drawn, as result.Packed has
+    it: tokens, then greatest logits; right for rows without cuts and with nothing else done to their logits.
     """
 
+    shape: Shape
     rows_B: Tensor
     positions_B: Tensor
     logits_BV: Tensor
@@ -84,9 +90,9 @@ def sizes(most: int) -> tuple[int, ...]:
 
 
 class DecodeGraphs:
-    """Run decode steps, capturing a graph the first time a size is met.
+    """Run decode steps, capturing a graph the first time a size and kind of groups is met.
 
-    The first step of a size runs launch by launch (which also compiles its kernels) and is captured behind it; all
+    The first step of a shape runs launch by launch (which also compiles its kernels) and is captured behind it; all
     later ones are replays.  `capture` off runs every step that way, and needs no GPU; the attention may then read
     lengths on the host.
     """
@@ -110,13 +116,13 @@ class DecodeGraphs:
         self._draw = draw
         self._capture = capture
         self._sizes = sizes(rows.max_rows)
-        self._captured: dict[int, _Captured] = {}
+        self._captured: dict[Shape, _Captured] = {}
         self._memory: Any = None  # the graphs' pool, as torch names it
         self._size_bytes = 0
 
     @property
-    def captured(self) -> tuple[int, ...]:
-        """Tell the sizes that have a graph."""
+    def captured(self) -> tuple[Shape, ...]:
+        """Tell the shapes that have a graph."""
         return tuple(self._captured)
 
     @property
@@ -124,38 +130,49 @@ class DecodeGraphs:
         """Tell the device memory that captures have taken."""
         return self._size_bytes
 
-    def run(self, decodes: Decodes) -> Decoded:
-        """Launch one decode pass; the first len(decodes) lines of the result are the step's."""
-        size = next(size for size in self._sizes if size >= len(decodes))
+    def size_for(self, count: int) -> int:
+        """Tell with how many rows a step of `count` runs."""
+        return next(size for size in self._sizes if size >= count)
+
+    def run(self, decodes: Decodes, groups: PackedGroups | None = None) -> Decoded:
+        """Launch one decode pass; the first len(decodes) lines of the result are the step's.
+
+        groups: as packed for `size_for` as many rows.
+        """
+        size = self.size_for(len(decodes))
+        shape = (size, -1 if groups is None else groups.kind)
         arrays = padded(decodes, size, self._rows.max_rows, self._pool.dummy_slot)
-        if (found := self._captured.get(size)) is not None:
-            self._staging.send(arrays, into=found.inputs)
+        sent = arrays if groups is None else (*arrays, groups.words_W)
+        if (found := self._captured.get(shape)) is not None:
+            self._staging.send(sent, into=found.inputs)
             if found.read is not None:
                 torch.cuda.current_stream(self._rows.device).wait_event(found.read)
             found.graph.replay()
             return found.outputs
-        inputs = torch.empty(4 * size, dtype=torch.int32, device=self._rows.device)
-        self._staging.send(arrays, into=inputs)
-        outputs = self._pass(inputs, size, arrays[3].tolist())
+        room = 4 * size + (0 if groups is None else groups.room)
+        inputs = torch.empty(room, dtype=torch.int32, device=self._rows.device)
+        self._staging.send(sent, into=inputs)
+        outputs = self._pass(inputs, shape, arrays[3].tolist())
         if self._capture:
-            self._captured[size] = self._record(inputs, size)
+            self._captured[shape] = self._record(inputs, shape)
         return outputs
 
-    def keep(self, size: int, read: torch.cuda.Event | None) -> None:
-        """Do not write this size's outputs again before an event."""
-        if (found := self._captured.get(size)) is not None:
+    def keep(self, shape: Shape, read: torch.cuda.Event | None) -> None:
+        """Do not write this shape's outputs again before an event."""
+        if (found := self._captured.get(shape)) is not None:
             found.read = read
 
-    def _record(self, inputs: Tensor, size: int) -> _Captured:
+    def _record(self, inputs: Tensor, shape: Shape) -> _Captured:
         free = torch.cuda.mem_get_info(self._rows.device)[0]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-            outputs = self._pass(inputs, size, [self._rows.context_length] * size)
+            outputs = self._pass(inputs, shape, [self._rows.context_length] * shape[0])
         self._memory = self._memory or graph.pool()
         self._size_bytes += max(0, free - torch.cuda.mem_get_info(self._rows.device)[0])
         return _Captured(graph, inputs, outputs)
 
-    def _pass(self, inputs: Tensor, size: int, lengths: list[int]) -> Decoded:
+    def _pass(self, inputs: Tensor, shape: Shape, lengths: list[int]) -> Decoded:
+        size, kind = shape
         rows, slots, positions, lengths_R = views(inputs, size)
         rows_B, positions_B, slots_B = rows.long(), positions.long(), slots.long()
         tables = self._rows.tables
@@ -171,6 +188,7 @@ class DecodeGraphs:
             lengths_R=lengths_R,
             starts_R1=None,
             extends=0,
+            groups=None if kind < 0 else Groups(inputs[4 * size :], kind),
         )
         plan = self._attention.plan(attention)
         hidden_BC = self._model.forward(
@@ -178,4 +196,5 @@ class DecodeGraphs:
         )
         logits_BV, ends_B = self._model.logits(hidden_BC), positions_B + 1
         tokens_B, best_B = self._draw(logits_BV, rows_B, ends_B, cuts=False)
-        return Decoded(rows_B, ends_B, logits_BV, torch.cat((tokens_B.to(torch.int32), best_B.view(torch.int32))))
+        packed_2B = torch.cat((tokens_B.to(torch.int32), best_B.view(torch.int32)))
+        return Decoded(shape, rows_B, ends_B, logits_BV, packed_2B)

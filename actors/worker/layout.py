@@ -1,6 +1,7 @@
 """From a Step to the arrays of one forward pass, laid out on the host and sent to the device in one transfer.
 
 Shape suffixes:  T new tokens    R rows of the step    N rows that sample    W slots to write into the rows' tables
+                 G words of groups
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.attention.interface import AttentionBatch
+from ...kernels.attention.row_groups import Groups, PackedGroups
 from ..messages import Extend, Step
 from .batch import Batch, Sampled
 from .rows import Rows
@@ -49,11 +51,16 @@ def read_decodes(step: Step, rows: Rows) -> Decodes:
 
 
 def lay_out(
-    step: Step, rows: Rows, staging: Staging, ahead: Sequence[np.ndarray] = ()
+    step: Step,
+    rows: Rows,
+    staging: Staging,
+    ahead: Sequence[np.ndarray] = (),
+    groups: PackedGroups | None = None,
 ) -> tuple[Batch, list[Tensor]] | None:
     """Lay a step out on the device, write its slots into the rows' tables; None if it has no tokens.
 
     ahead: arrays that go first in the same transfer; they are given back as they are on the device.
+    groups: of the step's decoding rows.
     Waits for nothing: every shape is known to the host, and everything the host sends goes in one transfer.
     """
     decodes = read_decodes(step, rows)
@@ -79,9 +86,11 @@ def lay_out(
     )
     tokens = np.concatenate([*(chunk.tokens for chunk in extends), decodes.rows[:0]])
     last, ends = starts[1:][sampling] - 1, lengths[sampling]
-    sent = staging.send((*ahead, tokens, slots, positions, owners, batch_rows, starts, lengths, sampled, last, ends))
+    words = decodes.rows[:0] if groups is None else groups.words_W
+    parts = (tokens, slots, positions, owners, batch_rows, starts, lengths, sampled, last, ends, words)
+    sent = staging.send((*ahead, *parts))
     before, sent = sent[: len(ahead)], sent[len(ahead) :]
-    tokens_E, slots_W, positions_W, owners_W, rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N = sent
+    tokens_E, slots_W, positions_W, owners_W, rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N, words_G = sent
     owners_W, positions_W = owners_W.long(), positions_W.long()
     rows.tables.index_put_((owners_W, positions_W), slots_W)
     total = int(starts[-1])
@@ -99,6 +108,7 @@ def lay_out(
         lengths_R=lengths_R,
         starts_R1=starts_R1,
         extends=len(extends),
+        groups=None if groups is None else Groups(words_G, groups.kind),
     )
     in_order = len(sampled) == total
     batch = Batch(

@@ -99,9 +99,10 @@ class TritonAttention(Attention):
         self._arrived_RK = torch.zeros(max_rows, kv_heads, dtype=torch.int32, device=device)
         self._dtype = dtype
         # Fixed parts make a row's result independent of its batch; groups would not.
-        together = tree is not None and not self.tuning.fixed_part
-        self._tree = TreePlanner(heads, kv_heads, head_dim, dtype.itemsize, tree) if tree and together else None
-        shared = TreePlanner.parts_at_most(max_rows) if together else 0
+        if self.tuning.fixed_part or (self.windows and 0 not in self.windows):
+            tree = None
+        self._tree = None if tree is None else TreePlanner(heads, kv_heads, head_dim, dtype.itemsize, tree)
+        shared = 0 if tree is None else TreePlanner.parts_at_most(max_rows)
         self._shared_PHD = torch.empty(shared, heads, head_dim, dtype=torch.float32, device=device)
         self._shared_lse_PH = torch.empty(shared, heads, dtype=torch.float32, device=device)
 

@@ -70,7 +70,8 @@ def test_a_soft_cap_bends_scores() -> None:
 
 @pytest.mark.parametrize("window", [1, 30, 100])
 def test_layers_with_a_window_attend_alone(window: int) -> None:
-    check_tree(draw_tree(NESTED, (4, 2, 16)), (4, 2, 16), windows=(window,))
+    """The layer that is tested has a window, another one has not."""
+    check_tree(draw_tree(NESTED, (4, 2, 16)), (4, 2, 16), windows=(window, None))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -115,6 +116,11 @@ def test_decoding_rows_of_a_step_that_extends_too() -> None:
     result = attention.attend(q_THD, 0, tree.case.pool, attention.plan(mixed))
     case = Case(tree.case.pool, mixed, q_THD, [tree.case.tables[0], *tree.case.tables])
     torch.testing.assert_close(result.double(), wanted(case, attention.scale), rtol=0, atol=2e-5)
+
+
+def test_where_every_layer_has_a_window_nothing_is_packed() -> None:
+    tree = draw_tree(FLAT, (4, 2, 16))
+    assert attention_for(tree, (4, 2, 16), windows=(30, 30)).pack(tree.groups, 4) is None
 
 
 def test_without_tree_tuning_or_with_fixed_parts_rows_attend_alone() -> None:
