@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 Load = Callable[[str], ModuleType]
+ANEW = "if this is meant, `python docs/refresh.py` writes page and notebook anew"
 
 
 @pytest.fixture
@@ -22,8 +23,8 @@ def refresh(load: Load) -> ModuleType:
 def test_the_cells_run_in_order_and_print_what_page_and_notebook_say(refresh: ModuleType, root: Path) -> None:
     text = (root / "docs/tutorial.md").read_text(encoding="utf-8")
     done = asyncio.run(refresh.perform(refresh.cells(text)))
-    assert refresh.page(done) == text
-    assert refresh.notebook(done) == (root / "docs/tutorial.ipynb").read_text(encoding="utf-8")
+    assert refresh.page(done) == text, ANEW
+    assert refresh.notebook(done) == (root / "docs/tutorial.ipynb").read_text(encoding="utf-8"), ANEW
 
 
 def test_what_the_tutorial_prints_is_right(root: Path) -> None:
