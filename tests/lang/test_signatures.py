@@ -45,6 +45,8 @@ def test_generations_take_their_arguments_in_the_same_order() -> None:
     for function in (sgl.gen_int, sgl.gen_string):
         assert positional(function) == ["name", "max_tokens", *SAMPLING]
     assert positional(sgl.select) == ["name", "choices", "temperature", "choices_method"]
+    assert positional(sgl.image) == ["expr"]
+    assert positional(sgl.video) == ["path", "num_frames"]
     assert positional(sgl.separate_reasoning) == ["expr", "model_type"]
     assert positional(sgl.function) == ["func", "num_api_spec_tokens"]
     for function in (sgl.gen, sgl.gen_int, sgl.gen_string):
