@@ -139,16 +139,24 @@ class Runner:
 
     def _compute(self, running: Pass, step: Step, batch: Batch) -> None:
         """Launch a forward pass whose inputs are on the device, and the logits and scores that it is wanted for."""
-        plan = self._attention.plan(batch.attention)
+        plan, index_N, sampling = self._attention.plan(batch.attention), batch.index_N, len(batch.sampled.rows) > 0
+        scoring = any(extend.targets or extend.next_logprobs for extend in step.extends)
+        wanted_N = index_N if sampling and not scoring else None
         hidden_TC = self._model.forward(
-            batch.tokens_T, batch.attention.positions_T, batch.attention.slots_T, self._pool, self._attention, plan
+            batch.tokens_T,
+            batch.attention.positions_T,
+            batch.attention.slots_T,
+            self._pool,
+            self._attention,
+            plan,
+            wanted_N,
         )
-        if len(batch.sampled.rows):
+        if sampling:
             running.sampled = batch.sampled
             running.choice = self._chooser.choose(batch.sampled.rows)
-            index_N = batch.index_N
-            running.logits_NV = self._model.logits(hidden_TC if index_N is None else hidden_TC[index_N])
-        if step.extends:
+            picked = wanted_N is not None or index_N is None
+            running.logits_NV = self._model.logits(hidden_TC if picked else hidden_TC[index_N])
+        if scoring:
             running.scored = self._score(step.extends, hidden_TC)
             self._look_ahead(running, step.extends, hidden_TC)
 
@@ -330,11 +338,13 @@ class Runner:
             token = int(result.tokens[index])
             if token >= 0 and not extras.failure and extras.matcher is not None:
                 if extras.matcher.consume_token(token):
-                    accepts = extras.matcher.is_accepting()
-                    if not accepts and (told := self._forward.look(row, extras.matcher)) is not None:
+                    told = self._forward.look(row, extras.matcher)
+                    said = 0
+                    if told is not None:
                         forced.append(told)
-                        accepts = extras.matcher.is_accepting()
-                    if accepts:
+                        said = len(told.tokens) // 4
+                    # 30 us for a schema: only where a limit may end the text
+                    if self.rows.generated[row] + said >= extras.limit and extras.matcher.is_accepting():
                         accepting.append(row)
                     continue
                 extras.failure = f"grammar: {_first_line(extras.matcher.get_error())}"

@@ -10,7 +10,7 @@ from torch.nn import functional
 from .triton_device import DEVICE  # before what imports triton
 
 # isort: split
-from callboard.kernels.skinny import Tuning, skinny_linear, takes
+from callboard.kernels.skinny import TOKENS_LIMIT, Tuning, skinny_linear, takes
 
 SMALL = Tuning(4, 32, tensor_cores=False)
 WIDE = Tuning(16, 32, warps=2, stages=2)
@@ -108,7 +108,7 @@ def test_a_cpu_keeps_its_own_products() -> None:
 def test_real_shapes(tokens: int, inputs: int, outputs: int) -> None:
     torch.manual_seed(4)
     x_TI, weight_IO, norm_I = random(tokens, inputs), (random(outputs, inputs) * 0.02).t(), random(inputs)
-    assert takes(x_TI, weight_IO)
+    assert takes(x_TI, weight_IO) == (tokens <= TOKENS_LIMIT)
     for gated in (False, True):
         result = skinny_linear(x_TI, weight_IO, norm_I=norm_I, epsilon=1e-5, gated=gated)
         assert distance(result, wanted(x_TI, weight_IO, norm_I, None, gated)) < 1e-2

@@ -148,13 +148,14 @@ class Poisoned:
         self._token = token
 
     def forward(self, tokens_T: torch.Tensor, *rest: Any) -> torch.Tensor:
+        *rest, wanted_N = rest
         hidden = self._model.forward(tokens_T, *rest)
         pool = rest[2]
         bad = tokens_T == self._token
         for entries in pool.entries:
             entries[rest[1][bad]] = torch.nan
         hidden[bad] = torch.nan
-        return hidden
+        return hidden if wanted_N is None else hidden[wanted_N]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
