@@ -9,6 +9,7 @@ the last has ended.
                distinct prefix is computed once, whatever was generated is there, and a request whose whole prompt is
                known computes its last token.  No pool of any size, in any order, does better.
     working    tokens the optimum holds in the end, beside the slots the scheduler has
+    wait       steps from a request's arrival to its first chunk, the 99th percentile
 
     python bench/cache.py [--seeds N] [--share-tokens N]
 """
@@ -48,9 +49,9 @@ TARGET = 0.98
 
 
 class Theatre:
-    """Runs programs on a scheduler; a step is its unit of time."""
+    """Runs programs on a scheduler; a step is its unit of time.  leases: whether programs hold any, as streams do."""
 
-    def __init__(self, programs: list[Program], seed: int, **options: Any) -> None:
+    def __init__(self, programs: list[Program], seed: int, *, leases: bool = True, **options: Any) -> None:
         self.state = State(SchedulerOptions(**options), 1)
         self.planner = Planner(self.state)
         self.rng = random.Random(seed)
@@ -61,15 +62,24 @@ class Theatre:
         self.delayed: list[tuple[int, int, Program]] = []
         self.tickets = itertools.count()
         self.now = 0
+        self.leases = leases
+        self.numbers = itertools.count(1)  # of programs and branches
+        self.leased: dict[Program, int] = {}
+        self.branches: dict[Program, list[int]] = {}
+        self.released: list[int] = []
+        self.since: list[int] = []  # by request
+        self.waits: list[int] = []
         self.rng.shuffle(programs)
         for program in programs:
             self.resume(program, None)
 
     def resume(self, program: Program, results: list[list[int]] | None) -> None:
-        """Let a program go on with what it has waited for."""
+        """Let a program go on with what it has waited for; branches of a fork are over by then."""
+        self.released += self.branches.pop(program, [])
         try:
             wish = next(program) if results is None else program.send(results)
         except StopIteration:
+            self.released.append(self.leased.pop(program, 0))
             return
         if isinstance(wish, int):
             heapq.heappush(self.delayed, (self.now + wish, next(self.tickets), program))
@@ -81,8 +91,19 @@ class Theatre:
             self.asked.append((number, packed, count))
             self.groups[number] = (program, numbers)
             self.outputs[number] = []
+            self.since.append(self.now)
             sampling = SamplingParams(max_new_tokens=count, seed=number, ignore_eos=True)
-            self.state.admit(Generate(number, packed, sampling))
+            lease, released = self._lease(program, len(wish))
+            self.state.admit(Generate(number, packed, sampling, lease=lease, released=released))
+
+    def _lease(self, program: Program, fellows: int) -> tuple[int, tuple[int, ...]]:
+        """Give a request its program's number, or one of its own if it is one of several branches; and who is over."""
+        own = self.leased.setdefault(program, next(self.numbers))
+        if fellows > 1:
+            own = next(self.numbers)
+            self.branches.setdefault(program, []).append(own)
+        released, self.released = tuple(self.released), []
+        return (own, released) if self.leases else (0, ())
 
     def run(self) -> None:
         """Run everything to its end."""
@@ -90,6 +111,8 @@ class Theatre:
         while True:
             while len(self.state.flights) < 2 and (step := self.planner.plan()) is not None:
                 pending.append(step)
+                begun = [extend.begin.request for extend in step.extends if extend.begin is not None]
+                self.waits += [self.now - self.since[request] for request in begun]
             self.now += 1
             while self.delayed and self.delayed[0][0] <= self.now:
                 self.resume(heapq.heappop(self.delayed)[2], [])
@@ -147,6 +170,7 @@ def measure(workload: Callable[[random.Random], list[Program]], seed: int, **opt
         "of_optimum": hit / best,
         "retractions": counters.retractions,
         "steps": counters.steps,
+        "p99_wait": float(np.percentile(theatre.waits, 99)),
     }
 
 
@@ -156,18 +180,30 @@ def main() -> None:
     parser.add_argument("--share-tokens", type=int, default=4, help="4 as an engine has it on a CPU, 16 on a GPU")
     arguments = parser.parse_args()
     table = Table(title="prefix cache: hit rate over the optimum")
-    for name in ("workload", "policy", "requests", "slots", "working", "hit rate", "optimum", "of optimum", "steps"):
+    for name in (
+        "workload",
+        "policy",
+        "requests",
+        "slots",
+        "working",
+        "hit rate",
+        "optimum",
+        "of optimum",
+        "steps",
+        "wait",
+    ):
         table.add_column(name, justify="left" if name in {"workload", "policy"} else "right")
     results: list[dict[str, Any]] = []
     for name, workload, slots in WORKLOADS:
-        for policy in ("longest-prefix", "first-come"):
+        for policy, leases in (("longest-prefix", True), ("longest-prefix", False), ("first-come", True)):
             options = {"slots": slots, "rows": 16, "policy": policy, "share_tokens": arguments.share_tokens}
+            options["leases"] = leases
             runs = [measure(workload, seed, **options) for seed in range(arguments.seeds)]
             figures = {key: statistics.mean(run[key] for run in runs) for key in runs[0]}
-            results.append({"workload": name, "policy": policy, **figures, "target": TARGET})
+            results.append({"workload": name, "policy": policy, "leases": leases, **figures, "target": TARGET})
             table.add_row(
                 name,
-                policy,
+                policy if leases else f"{policy}, no leases",
                 f"{figures['requests']:.0f}",
                 str(slots),
                 f"{figures['working_tokens']:.0f}",
@@ -175,8 +211,9 @@ def main() -> None:
                 f"{figures['optimum']:.3f}",
                 f"{figures['of_optimum']:.3f}",
                 f"{figures['steps']:.0f}",
+                f"{figures['p99_wait']:.0f}",
             )
-    Console(width=120).print(table)
+    Console(width=140).print(table)
     RESULTS.mkdir(exist_ok=True)
     record = {
         "bench": "cache",

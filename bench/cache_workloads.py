@@ -166,6 +166,24 @@ def retrieval(rng: random.Random) -> list[Program]:
     return [program() for _ in range(200)]
 
 
+def strangers(rng: random.Random) -> list[Program]:
+    """30 agents, whose tools take 20 to 60 steps, among 300 prompts of 200 to 400 tokens that nobody asks for again."""
+    kinds = [words(rng, 250) for _ in range(3)]
+
+    def agent(kind: list[int]) -> Program:
+        text = kind + words(rng, 20, 60)
+        for _ in range(6):
+            (action,) = yield [(list(text), 20)]
+            yield rng.randint(20, 60)
+            text += action + words(rng, 30, 80)
+
+    def stranger() -> Program:
+        yield rng.randint(1, 400)
+        yield [(words(rng, 200, 400), 20)]
+
+    return [agent(rng.choice(kinds)) for _ in range(30)] + [stranger() for _ in range(300)]
+
+
 # name, workload, slots
 WORKLOADS: list[tuple[str, Callable[[random.Random], list[Program]], int]] = [
     ("few-shot", few_shot, 2500),
@@ -178,5 +196,6 @@ WORKLOADS: list[tuple[str, Callable[[random.Random], list[Program]], int]] = [
     ("self-consistency", self_consistency, 4000),
     ("judge", judge, 6000),
     ("agents", agents, 12000),
+    ("agents among strangers", strangers, 16000),
     ("retrieval", retrieval, 4000),
 ]

@@ -98,18 +98,36 @@ def _prompt(rng: np.random.Generator, length: int) -> bytes:
 
 
 async def measure(
-    *, rows: int, waiting: int = 0, tree: int = 0, policy: str = "longest-prefix", steps: int = 400, churn: bool = False
+    *,
+    rows: int,
+    waiting: int = 0,
+    tree: int = 0,
+    policy: str = "longest-prefix",
+    steps: int = 400,
+    churn: bool = False,
+    stems: int = 0,
+    share_attention: bool = True,
 ) -> dict[str, float]:
     """Run `rows` requests with `waiting` behind them and `tree` tokens in the cache; time the steps in the middle.
 
     churn: requests of 32 tokens each end and begin all the time, so that every step admits; else all only decode.
+    stems: prompts begin with one of so many texts of 2,048 tokens, so that rows attend to these together.
     """
     rng = np.random.default_rng(1)
     worker = NullWorker()
     length = 32 if churn else steps * 3
     options = SchedulerOptions(
-        slots=rows * (length + 128) + tree + 4096, rows=rows, chunk_tokens=max(8192, rows * 64), policy=policy
+        slots=rows * (length + 128) + tree + 4096 + 2048 * stems,
+        rows=rows,
+        chunk_tokens=max(8192, rows * 64),
+        policy=policy,  # type: ignore[arg-type]
+        share_attention=share_attention,
     )
+    begins = [_prompt(rng, 2048) for _ in range(stems)]
+
+    def prompt(number: int) -> bytes:
+        return (begins[number % stems] if stems else b"") + _prompt(rng, 32)
+
     async with Supervisor("bench") as root:
         actor: list[Scheduler] = []
 
@@ -122,12 +140,12 @@ async def measure(
         memory = actor[0].state.memory
         while memory.tree.tokens < tree:  # prompts of 64 tokens that share 16 with others
             stem = _prompt(np.random.default_rng(int(rng.integers(0, 1 + tree // 256))), 16)
-            prompt = stem + _prompt(rng, 48)
-            known = memory.tree.known(prompt)
-            memory.give(memory.tree.insert(prompt, memory.take(64))[1]) if known < 64 else None
+            text = stem + _prompt(rng, 48)
+            known = memory.tree.known(text)
+            memory.give(memory.tree.insert(text, memory.take(64))[1]) if known < 64 else None
         sampling = SamplingParams(max_new_tokens=length, seed=1, ignore_eos=True)
         for number in range(rows + waiting):
-            ref.post(Generate(number, _prompt(rng, 32), sampling))
+            ref.post(Generate(number, prompt(number), sampling))
         await ref.ask(SchedulerStatistics())  # behind them all
         told = rows + waiting
         start = 100
@@ -135,7 +153,7 @@ async def measure(
         worker.release()
         while churn and worker.steps < start + steps:  # as many come as go
             for _ in range(rows + waiting - len(actor[0].state.live)):
-                ref.post(Generate(told, _prompt(rng, 32), sampling))
+                ref.post(Generate(told, prompt(told), sampling))
                 told += 1
             await asyncio.sleep(0)
         await worker.reached.wait()
@@ -170,6 +188,10 @@ def cases(quick: bool) -> list[tuple[str, dict[str, Any]]]:
             (f"churn {policy}", {"rows": 64, "waiting": count, "tree": 50_000, "churn": True, "policy": policy})
             for count in queues
         ]
+    for churn in (False, True):  # rows that share nothing, then 4 texts, without and with groups
+        for stems, share in ((0, False), (0, True), (4, False), (4, True)):
+            name = f"{stems or 'no'} groups, {'churn' if churn else 'steady'}{'' if share else ', off'}"
+            found.append((name, {"rows": 256, "stems": stems, "share_attention": share, "churn": churn}))
     return found
 
 
@@ -180,7 +202,8 @@ def plot(results: list[dict[str, Any]]) -> str:
         ("waiting", "waiting", "requests waiting, 64 rows"),
         ("tree", "tree", "tokens in the tree, 64 rows"),
     ]
-    top = 1.15 * max(item["cpu_us"] for item in results)
+    drawn = {name for name, _, _ in panels}
+    top = 1.15 * max(item["cpu_us"] for item in results if item["varied"] in drawn)
     parts = [
         '<svg xmlns="http://www.w3.org/2000/svg" width="960" height="300" font-family="sans-serif" font-size="11">'
     ]
