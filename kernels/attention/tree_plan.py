@@ -90,7 +90,8 @@ class TreePlanner:
         lines_C = np.array([tile.lines for tile in tiles])
         rows_C = np.maximum(lines_C // group, 1)
         # A tile reads its keys, mostly after another tile has, and multiplies them twice.
-        tile_ns_C = np.maximum(key_bytes / rates.cached, 4 * lines_C * self.head_dim / rates.products)
+        products_ns_C = np.array([4 * tile.lines * self.head_dim / tile.products for tile in tiles])
+        tile_ns_C = np.maximum(key_bytes / rates.cached, products_ns_C)
         tiles_CN = -(-groups.counts_N // rows_C[:, None])
         keys_N = (groups.ends_N - groups.starts_N) * self.kv_heads
         together_CN = keys_N * np.maximum(key_bytes / rates.copy, tiles_CN * tile_ns_C[:, None])
@@ -119,10 +120,9 @@ class TreePlanner:
         programs_S = items_S * self.kv_heads
         left_S = (groups.counts_N * parts_SN).sum(1)
         # With half of its programs the device reads as fast as with all.
-        at_once_S = np.clip(programs_S, tile.programs // 2, tile.programs)
-        key_ns_S = np.maximum(
-            key_bytes * at_once_S / rates.copy, 4 * tile.lines * self.head_dim * tile.programs / rates.products
-        )
+        at_once_S = np.minimum(np.maximum(programs_S, tile.programs // 2), tile.programs)
+        products_ns = 4 * tile.lines * self.head_dim * tile.programs / tile.products
+        key_ns_S = np.maximum(at_once_S * (key_bytes / rates.copy), products_ns)
         rounds_S = -(-programs_S // tile.programs)
         mean_S = (tiles_N * lengths_N).sum() / items_S
         ns_S = (
@@ -153,24 +153,24 @@ class TreePlanner:
         parts_M = parts_N[group_M]
         sorted_M = parts_M[order_M]
         places_M = np.empty_like(sorted_M)
-        places_M[order_M] = np.cumsum(sorted_M) - sorted_M
+        places_M[order_M] = sorted_M.cumsum() - sorted_M
         merged_R = np.bincount(members_M, weights=parts_M, minlength=rows).astype(np.int32)
 
         items_N = tiles_N * parts_N
         group_I = np.repeat(np.arange(len(counts_N)), items_N)
-        number_I = np.arange(len(group_I)) - np.repeat(np.cumsum(items_N) - items_N, items_N)
+        number_I = np.arange(len(group_I)) - np.repeat(items_N.cumsum() - items_N, items_N)
         part_I, first_I = number_I // tiles_N[group_I], number_I % tiles_N[group_I] * tile_rows
         start_I = groups.starts_N[group_I] + part_I * sizes_N[group_I]
         end_I = np.minimum(start_I + sizes_N[group_I], groups.ends_N[group_I])
         count_I = np.minimum(tile_rows, counts_N[group_I] - first_I)
-        first_I += (np.cumsum(counts_N) - counts_N)[group_I]
+        first_I += (counts_N.cumsum() - counts_N)[group_I]
 
         items, members = HEADER + 3 * rows, HEADER + 3 * rows + 8 * len(group_I)
         words_W = np.zeros(members + 2 * len(members_M), np.int32)
         words_W[0] = len(group_I)
         rows_3R = words_W[HEADER:items].reshape(3, rows)
         rows_3R[0, members_M] = groups.ends_N[group_M]  # of a row's groups the last one's end stays
-        rows_3R[1] = np.cumsum(merged_R) - merged_R
+        rows_3R[1] = merged_R.cumsum() - merged_R
         rows_3R[2] = merged_R
         # The longest first; parts that tiles have in common stay beside each other, so that one finds them cached.
         longest_I = np.argsort(start_I - end_I, kind="stable")
@@ -205,7 +205,7 @@ def _with_outer(groups: RowGroups, wanted_N: np.ndarray, rows: int) -> np.ndarra
     wanted_M = np.repeat(wanted_N, counts_N)
     reached_R = np.zeros(rows, np.int32)
     reached_R[members_M[wanted_M]] = np.repeat(groups.ends_N, counts_N)[wanted_M]
-    first_N = np.cumsum(counts_N) - counts_N
+    first_N = counts_N.cumsum() - counts_N
     return wanted_N | (np.maximum.reduceat(reached_R[members_M], first_N) > groups.ends_N)
 
 

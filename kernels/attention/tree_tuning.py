@@ -11,7 +11,8 @@ __all__ = ["DeviceRates", "TreeTile", "TreeTuning"]
 class TreeTile:
     """One shape of the kernel: `lines` queries times the heads that share a key head attend to `keys` keys at once.
 
-    programs: how many are launched, a few or one for each multiprocessor; they go round the items.
+    programs: how many are launched, a few or one for each multiprocessor; they go round the items.  products: what the
+    device then does in a nanosecond, in operations of matrix products, as planning sees it.
     """
 
     lines: int
@@ -19,6 +20,7 @@ class TreeTile:
     warps: int
     stages: int
     programs: int
+    products: float
 
     def __post_init__(self) -> None:
         for name in ("lines", "keys", "warps"):
@@ -27,6 +29,8 @@ class TreeTile:
                 raise ValueError(f"TreeTile: {name} is {value}; it must be a power of two")
         if min(self.lines, self.keys) < 16:
             raise ValueError(f"TreeTile: lines is {self.lines}, keys is {self.keys}; a matrix unit's side is 16")
+        if self.products <= 0:
+            raise ValueError(f"TreeTile: products is {self.products}; it must be above 0")
         if min(self.stages, self.programs) < 1:
             raise ValueError(f"TreeTile: stages is {self.stages}, programs is {self.programs}; they must be at least 1")
 
@@ -35,14 +39,12 @@ class TreeTile:
 class DeviceRates:
     """What a device does in a nanosecond, as planning sees it; the defaults are an H200's.
 
-    copy: bytes from memory.  cached: bytes, when programs side by side read the same.  products: operations of matrix
-    products, as far as the kernel reaches.  launch_ns: what one more kernel in a layer costs.  item_ns: what an item
-    takes beside its keys.  part_ns: what merging one more part takes a row.
+    copy: bytes from memory.  cached: bytes, when programs side by side read the same.  launch_ns: what one more kernel
+    in a layer costs.  item_ns: what an item takes beside its keys.  part_ns: what merging one more part takes a row.
     """
 
     copy: float = 4000.0
     cached: float = 7000.0
-    products: float = 400e3
     launch_ns: float = 3000.0
     item_ns: float = 3000.0
     part_ns: float = 400.0
@@ -57,9 +59,9 @@ class TreeTuning:
     """
 
     tiles: tuple[TreeTile, ...] = (
-        TreeTile(lines=16, keys=64, warps=4, stages=3, programs=528),
-        TreeTile(lines=64, keys=64, warps=4, stages=3, programs=264),
-        TreeTile(lines=128, keys=128, warps=8, stages=3, programs=132),
+        TreeTile(lines=16, keys=64, warps=4, stages=3, programs=528, products=120e3),
+        TreeTile(lines=64, keys=64, warps=4, stages=3, programs=264, products=300e3),
+        TreeTile(lines=128, keys=128, warps=8, stages=3, programs=132, products=400e3),
     )
     smallest_part: int = 128
     rates: DeviceRates = DeviceRates()

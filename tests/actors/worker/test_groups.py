@@ -139,8 +139,8 @@ def make_driver(folder: Path, *, tile_programs: int = 3, capture: bool = False) 
         entries.fill_(float("nan"))  # a slot that is read before it is written shows
         entries[-1] = 0.0
     rows = Rows(8, 256, config.vocabulary, DEVICE, staged=True)
-    rates = DeviceRates(copy=1e9, cached=1.0, products=1e9, launch_ns=0.0, item_ns=0.0, part_ns=0.0)
-    tile = TreeTile(lines=16, keys=16, warps=4, stages=2, programs=tile_programs)
+    rates = DeviceRates(copy=1e9, cached=1.0, launch_ns=0.0, item_ns=0.0, part_ns=0.0)
+    tile = TreeTile(lines=16, keys=16, warps=4, stages=2, programs=tile_programs, products=1e9)
     attention: Attention = TritonAttention(
         *shape,
         max_rows=8,

@@ -36,7 +36,7 @@ level = st.deferred(
     tops=st.lists(own | level, min_size=1, max_size=2).map(tuple),
     shape=st.sampled_from([(2, 2, 16), (4, 2, 16), (3, 1, 16), (14, 2, 8)]),
     seed=st.integers(0, 2**31),
-    tile=st.sampled_from([TreeTile(16, 16, 4, 2, 3), TreeTile(32, 16, 4, 2, 5)]),
+    tile=st.sampled_from([TreeTile(16, 16, 4, 2, 3, 1e9), TreeTile(32, 16, 4, 2, 5, 1e9)]),
 )
 def test_random_trees(tops: tuple[Level | int, ...], shape: tuple[int, int, int], seed: int, tile: TreeTile) -> None:
     if any(isinstance(top, Level) and len(top.below) > 1 for top in tops):
@@ -48,7 +48,7 @@ def test_random_trees(tops: tuple[Level | int, ...], shape: tuple[int, int, int]
 @pytest.mark.parametrize("shape", [(2, 2, 16), (4, 2, 32), (8, 1, 64), (6, 2, 24), (16, 1, 8)], ids=str)
 def test_any_ratio_of_heads_and_any_width(shape: tuple[int, int, int]) -> None:
     lines = max(16, 4 * shape[0] // shape[1])
-    tuning = TreeTuning((TreeTile(lines, 16, 4, 2, 3),), smallest_part=16, rates=EAGER)
+    tuning = TreeTuning((TreeTile(lines, 16, 4, 2, 3, 1e9),), smallest_part=16, rates=EAGER)
     check_tree(draw_tree(NESTED, shape), shape, tuning=tuning)
 
 
@@ -60,7 +60,7 @@ def test_own_keys_in_several_parts(fused_merge: bool) -> None:
 
 @pytest.mark.parametrize("programs", [1, 2, 7, 60])
 def test_any_number_of_programs_does_the_work(programs: int) -> None:
-    tuning = TreeTuning((TreeTile(16, 16, 4, 2, programs),), smallest_part=16, rates=EAGER)
+    tuning = TreeTuning((TreeTile(16, 16, 4, 2, programs, 1e9),), smallest_part=16, rates=EAGER)
     check_tree(draw_tree(NESTED, (4, 2, 16)), (4, 2, 16), tuning=tuning)
 
 
@@ -146,7 +146,7 @@ def test_without_tree_tuning_or_with_fixed_parts_rows_attend_alone() -> None:
 )
 def test_tiles_that_cannot_be_are_refused(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TreeTile(**{"lines": 16, "keys": 16, "warps": 4, "stages": 2, "programs": 3, **arguments})
+        TreeTile(**{"lines": 16, "keys": 16, "warps": 4, "stages": 2, "programs": 3, "products": 1e9, **arguments})
 
 
 def test_no_tiles_are_refused() -> None:

@@ -21,8 +21,8 @@ from ..triton_device import DEVICE
 from .triton_cases import SMALL, Case, wanted
 
 # Every group pays: only bytes that are not shared cost anything.
-EAGER = DeviceRates(copy=1e9, cached=1.0, products=1e9, launch_ns=0.0, item_ns=0.0, part_ns=0.0)
-SMALL_TREE = TreeTuning((TreeTile(16, 16, 4, 2, 3),), smallest_part=16, rates=EAGER)
+EAGER = DeviceRates(copy=1e9, cached=1.0, launch_ns=0.0, item_ns=0.0, part_ns=0.0)
+SMALL_TREE = TreeTuning((TreeTile(16, 16, 4, 2, 3, 1e9),), smallest_part=16, rates=EAGER)
 
 
 @dataclass(frozen=True)
