@@ -38,18 +38,32 @@ def rotate_and_store_(
     q_norm_D: Tensor | None = None,
     k_norm_D: Tensor | None = None,
     epsilon: float = 0.0,
+    *,
+    invariant: bool = False,
 ) -> None:
     """Norm queries and keys if there are weights for it, rotate both, and store keys and values in a layer's pool.
 
     qkv_TXD: [T, heads + 2 * kv_heads, head_dim], head_dim contiguous; its queries and keys hold the result.
     rotations_LP: complex64, one row a position.  positions_T, slots_T: int64.  entries_SE: `KVPool.entries[layer]`.
     q_norm_D, k_norm_D: weights of the RMSNorm of each head, both or neither, ordered as the head's interleaved pairs.
+    invariant: a GPU cuts the work alike for any number of tokens, so that a token's bits do not depend on it.
     """
     if qkv_TXD.is_cuda:
         from .fused import rope
 
+        tuning = rope.Tuning(few_tokens=0) if invariant else None
         rope.rotate_and_store_(
-            qkv_TXD, rotations_LP, positions_T, slots_T, entries_SE, heads, kv_heads, q_norm_D, k_norm_D, epsilon
+            qkv_TXD,
+            rotations_LP,
+            positions_T,
+            slots_T,
+            entries_SE,
+            heads,
+            kv_heads,
+            q_norm_D,
+            k_norm_D,
+            epsilon,
+            tuning,
         )
         return
     H, K = heads, kv_heads

@@ -29,17 +29,19 @@ class Decoder:
 
     forward and logits wait for nothing on a device and allocate by the shapes of their arguments alone, so a CUDA graph
     can hold them.
+    deterministic: a token's bits depend neither on the tokens beside it nor on their number; weights then are
+    transposed views, as a GPU has them, and Triton's kernels multiply.
     """
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], *, deterministic: bool = False) -> None:
         self.config = config
         self.embedding_VC = weights["embedding"]
-        self.layers = [Layer(config, number, weights) for number in range(config.layers)]
+        self.layers = [Layer(config, number, weights, deterministic=deterministic) for number in range(config.layers)]
         self.norm = Norm(weights["norm"], config.norm_epsilon)
-        head_CV = _head(config, weights)
-        self.head = linear(head_CV)
+        head_CV = _head(config, weights, deterministic=deterministic)
+        self.head = linear(head_CV, deterministic=deterministic)
         self.rotations_LP = rotations(config.rope, config.head_dim, self.embedding_VC.device)
-        self.native = _native(config, weights, head_CV, self.rotations_LP)
+        self.native = None if deterministic else _native(config, weights, head_CV, self.rotations_LP)
 
     def forward(
         self,
@@ -87,11 +89,14 @@ class Decoder:
 class Layer:
     """One attention and one gated transformation, each added to the residual stream x."""
 
-    def __init__(self, config: ModelConfig, number: int, weights: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self, config: ModelConfig, number: int, weights: Mapping[str, Tensor], *, deterministic: bool = False
+    ) -> None:
         def projection(name: str) -> Linear:
-            return linear(weights[f"{number}.{name}.weight"], weights.get(f"{number}.{name}.bias"))
+            weight_IO, bias_O = weights[f"{number}.{name}.weight"], weights.get(f"{number}.{name}.bias")
+            return linear(weight_IO, bias_O, deterministic=deterministic)
 
-        self.number = number
+        self.number, self.deterministic = number, deterministic
         self.epsilon = config.norm_epsilon
         self.heads, self.kv_heads = config.heads, config.kv_heads
         self.attention_norm = Norm(weights[f"{number}.attention_norm"], config.norm_epsilon)
@@ -127,6 +132,7 @@ class Layer:
             self.q_norm_D,
             self.k_norm_D,
             self.epsilon,
+            invariant=self.deterministic,
         )
         fresh = qkv_TXD[:, H : H + K], qkv_TXD[:, H + K :]
         return attention.attend(qkv_TXD[:, :H], self.number, pool, plan, fresh).flatten(1)
@@ -190,10 +196,10 @@ def _native(
     return native_step(shape, layers, weights["norm"], head_CV, rotations_LP)
 
 
-def _head(config: ModelConfig, weights: Mapping[str, Tensor]) -> Tensor:
+def _head(config: ModelConfig, weights: Mapping[str, Tensor], *, deterministic: bool) -> Tensor:
     """Return the output head, [C, V]."""
     if not config.tied:
         return weights["head"]
     head_CV = weights["embedding"].t()
     # A CPU multiplies one row by the transposed copy three times as fast as by the view (bench/LOG.md).
-    return head_CV.contiguous() if head_CV.device.type == "cpu" else head_CV
+    return head_CV.contiguous() if head_CV.device.type == "cpu" and not deterministic else head_CV

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from ..kernels.activation import silu_and_multiply_
 from ..kernels.half_linear import HalfMatrix, fits_half
+from ..kernels.invariant import invariant_linear
 from ..kernels.norm import rms_norm
 from ..kernels.skinny import skinny_linear, takes
 
-__all__ = ["DeviceLinear", "HalfLinear", "Linear", "Norm", "PlainLinear", "linear"]
+__all__ = ["DeviceLinear", "HalfLinear", "InvariantLinear", "Linear", "Norm", "PlainLinear", "linear"]
 
 
 class Norm(NamedTuple):
@@ -54,8 +55,13 @@ class Linear(ABC):
         return self.multiply(x_TI).float()
 
 
-def linear(weight_IO: Tensor, bias_O: Tensor | None = None) -> Linear:
-    """Choose how to multiply by a weight: packed as float16 on a CPU, where that is faster and loses nothing."""
+def linear(weight_IO: Tensor, bias_O: Tensor | None = None, *, deterministic: bool = False) -> Linear:
+    """Choose how to multiply by a weight: packed as float16 on a CPU, where that is faster and loses nothing.
+
+    deterministic: so that a token's bits do not depend on the others.
+    """
+    if deterministic:
+        return InvariantLinear(weight_IO, bias_O)
     if weight_IO.is_cuda:
         return DeviceLinear(weight_IO, bias_O)
     if fits_half(weight_IO):
@@ -115,6 +121,21 @@ class DeviceLinear(PlainLinear):
             # Sums are kept in float32 anyway: rounding them to convert them back would cost two more passes.
             return torch.mm(x_TI, self.weight_IO, out_dtype=torch.float32)
         return super().scores(x_TI)
+
+
+class InvariantLinear(PlainLinear):
+    """Multiply on a GPU so that a token's result is the same, to the bit, in any batch (see kernels/invariant.py)."""
+
+    __slots__ = ()
+
+    def multiply(self, x_TI: Tensor) -> Tensor:
+        return invariant_linear(x_TI, self.weight_IO, bias_O=self.bias_O)
+
+    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
+        invariant_linear(x_TI, self.weight_IO, bias_O=self.bias_O, residual_TO=residual_TO)
+
+    def scores(self, x_TI: Tensor) -> Tensor:
+        return invariant_linear(x_TI, self.weight_IO, bias_O=self.bias_O, dtype=torch.float32)
 
 
 class HalfLinear(Linear):

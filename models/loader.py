@@ -31,11 +31,13 @@ def load(
     load_format: LoadFormat = "auto",
     seed: int = 0,
     room: Callable[[torch.device], Room | None] = device_room,
+    deterministic: bool = False,
 ) -> Model:
     """Load a model: each tensor goes from its safetensors file straight to its place on the device.
 
     dtype: float32, bfloat16 or float16; None takes the one the weights were saved as.  load_format "dummy" reads
     config.json alone and draws random weights from the seed, on the device.  room: tells what a device has left.
+    deterministic: what the model computes for a token depends on its row alone, to the bit; for a GPU.
     Raises ValueError that says what is missing, misshapen, unsupported or too large, and what to do.
     """
     folder = Path(folder)
@@ -59,7 +61,7 @@ def load(
             weights = _draw_weights(parameters, device, dtype, seed)
         case _:
             raise ValueError(f"load_format is {load_format!r}; allowed: auto, dummy")
-    return build(config, weights)
+    return build(config, weights, deterministic=deterministic)
 
 
 def _read_weights(

@@ -23,8 +23,8 @@ class Family(Protocol):
         """List what a checkpoint must hold and what becomes of it."""
         ...
 
-    def __call__(self, config: ModelConfig, weights: Mapping[str, Tensor]) -> Model:
-        """Build a model around its parameters, by their names."""
+    def __call__(self, config: ModelConfig, weights: Mapping[str, Tensor], *, deterministic: bool = False) -> Model:
+        """Build a model around its parameters, by their names; deterministic: a token's bits depend on no other's."""
         ...
 
 
