@@ -63,6 +63,8 @@ class Backend(ABC):
     programs: Supervisor
     knows_texts: bool = False
     """Whether `token_texts` can be asked."""
+    binds_answers: bool = False
+    """Whether SamplingParams.reasoning is heeded: a constraint that holds only behind a model's reasoning."""
     overruns: Literal["text", "message"] | None = None
     """By what one call may serve several generations (`num_api_spec_tokens`): text that goes on, or whole messages."""
 

@@ -67,6 +67,7 @@ class Engine(Backend):
     """
 
     knows_texts = True
+    binds_answers = True
 
     def __init__(
         self, model: str | Path = "embedded", *, chat_template: ChatTemplate | str | None = None, **options: Any

@@ -7,19 +7,21 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import InvalidRequest
+from .reasoning import Markers
 from .stop_regex import stop_regex
 
 __all__ = ["CONSTRAINTS", "Constraint", "SamplingLimits", "SamplingParams"]
 
-CONSTRAINTS = ("regex", "json_schema", "ebnf")
+CONSTRAINTS = ("regex", "json_schema", "ebnf", "structural_tag")
 """The fields of SamplingParams that bind the text; a generation takes one of them."""
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """What a text must match, and the field it was given as."""
+    """What a text must match, and the field it was given as.  reasoning: the markers of what may come before it."""
 
-    kind: Literal["regex", "json_schema", "ebnf"]
+    kind: Literal["regex", "json_schema", "ebnf", "structural_tag"]
     source: str
+    reasoning: Markers | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -49,8 +51,9 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     repetition_penalty in (0, 2] counts prompt and output tokens.  logit_bias maps token id to a
     bias in [-100, 100].  A text ends before the first of stop (strings) and stop_regex (expressions in Python's
     syntax, see `stop_regex`).  seed None lets the dispatcher draw one.  logprob_start is the prompt
-    position from which input log-probabilities are wanted, -1 for none.  regex, json_schema (JSON text) or
-    ebnf (llguidance's Lark, or GBNF) bind the text; at most one of them.  heal: take back the prompt's last tokens
+    position from which input log-probabilities are wanted, -1 for none.  regex, json_schema (JSON text),
+    ebnf (llguidance's Lark, or GBNF) or structural_tag (JSON text) bind the text; at most one of them.  reasoning: they
+    bind only what comes behind reasoning between these markers.  heal: take back the prompt's last tokens
     where a longer one might stand in their place, and let the model write their text again.  begin is the engine's
     own: text that the output begins with and nobody is shown, for the prompt had it.
     """
@@ -73,6 +76,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
     regex: str | None = None
     json_schema: str | None = None
     ebnf: str | None = None
+    structural_tag: str | None = None
+    reasoning: Markers | None = None
     heal: bool = False
     begin: str = ""
     skip_special_tokens: bool = True
@@ -87,10 +92,13 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             rest = "(?s:.*)" if self.regex is None else f"(?:{self.regex})"
             return Constraint("regex", _escaped(self.begin) + rest)
         if self.regex is not None:
-            return Constraint("regex", self.regex)
+            return Constraint("regex", self.regex, self.reasoning)
         if self.json_schema is not None:
-            return Constraint("json_schema", self.json_schema)
-        return None if self.ebnf is None else Constraint("ebnf", self.ebnf)
+            return Constraint("json_schema", self.json_schema, self.reasoning)
+        if self.ebnf is not None:
+            return Constraint("ebnf", self.ebnf, self.reasoning)
+        tags = self.structural_tag
+        return None if tags is None else Constraint("structural_tag", tags, self.reasoning)
 
     def spread(self, count: int) -> list[SamplingParams]:
         """Give each of `count` candidates a seed of its own, so that a seeded request repeats and they differ.
@@ -123,7 +131,10 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             self._verify_constraint(limits)
         if not isinstance(self.heal, bool):
             raise InvalidRequest("heal", f"{self.heal!r:.80} is neither True nor False")
-        if (self.heal or self.begin) and (other := _first_given(self, ("json_schema", "ebnf"))):
+        if self.reasoning is not None and not _are_markers(self.reasoning):
+            raise InvalidRequest("reasoning", f"{self.reasoning!r:.80} are no markers of 1 to 64 characters each")
+        bound = ("json_schema", "ebnf", "structural_tag", "reasoning")
+        if (self.heal or self.begin) and (other := _first_given(self, bound)):
             raise InvalidRequest("heal", f"{other} says itself how the text begins; only a regex goes with it")
 
     def _verify_stops(self, vocabulary: int | None, limits: SamplingLimits) -> None:
@@ -210,6 +221,10 @@ def _token(field: str, token: Any, vocabulary: int | None) -> None:
         raise InvalidRequest(field, f"{token!r} is not a token id")
     if vocabulary is not None and token >= vocabulary:
         raise InvalidRequest(field, f"token {token} is outside the vocabulary of {vocabulary}")
+
+
+def _are_markers(given: Any) -> bool:
+    return isinstance(given, Markers) and 0 < len(given.begin) <= 64 and 0 < len(given.end) <= 64
 
 
 def _first_given(sampling: SamplingParams, fields: tuple[str, ...]) -> str | None:

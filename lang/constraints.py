@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ..actors.errors import InvalidRequest
+from ..actors.sampling import CONSTRAINTS
 from .ir import REGEX_BOOL, REGEX_FLOAT, REGEX_INT, REGEX_STR
 
 __all__ = ["Parse", "dtype_fields", "settle_constraints"]
@@ -27,14 +28,17 @@ _TYPES: dict[Any, str] = {int: "int", float: "float", bool: "bool", str: "str"}
 
 
 def settle_constraints(arguments: dict[str, Any]) -> Parse | None:
-    """Turn json_schema into JSON text and dtype into a name, in place; give what reads the generated text, if any.
+    """Turn json_schema and structural_tag into JSON text and dtype into a name, in place; give what reads the generated
+    text, if any.
 
     Raises InvalidRequest, naming both if two constraints are given.
     """
-    schema, dtype = arguments["json_schema"], arguments["dtype"]
+    schema, dtype, tags = arguments["json_schema"], arguments["dtype"], arguments["structural_tag"]
+    if isinstance(tags, Mapping):
+        arguments["structural_tag"] = _json_text("structural_tag", cast("Mapping[str, Any]", tags))
     if schema is None and dtype is None:
         return None
-    given = [name for name in ("regex", "json_schema", "ebnf", "dtype") if arguments[name] is not None]
+    given = [name for name in (*CONSTRAINTS, "dtype") if arguments[name] is not None]
     if len(given) > 1:
         raise InvalidRequest(given[1], f"{given[0]} is given too; a generation takes one constraint")
     if dtype is not None:
@@ -47,11 +51,7 @@ def settle_constraints(arguments: dict[str, Any]) -> Parse | None:
         arguments["json_schema"], parse = _of_class(schema)
         return parse
     if isinstance(schema, Mapping):
-        try:
-            schema = msgspec.json.encode(dict(schema)).decode()
-        except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
-            raise InvalidRequest("json_schema", f"{schema!r:.80} cannot be written as JSON: {error}") from None
-        arguments["json_schema"] = schema
+        arguments["json_schema"] = _json_text("json_schema", cast("Mapping[str, Any]", schema))
     elif not isinstance(schema, str):
         raise InvalidRequest(
             "json_schema", f"{schema!r:.80} is no dict, JSON text, pydantic model or msgspec Struct class"
@@ -83,6 +83,13 @@ def _of_class(kind: type) -> tuple[str, Parse]:
         return msgspec.json.encode(tell()).decode(), read
     except (TypeError, ValueError) as error:
         raise InvalidRequest("json_schema", f"{kind.__name__} has no JSON schema: {error}") from None
+
+
+def _json_text(field: str, value: Mapping[str, Any]) -> str:
+    try:
+        return msgspec.json.encode(dict(value)).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidRequest(field, f"{value!r:.80} cannot be written as JSON: {error}") from None
 
 
 def _is_json(text: str) -> bool:

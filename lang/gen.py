@@ -65,6 +65,7 @@ def gen(
     json_schema: str | Mapping[str, Any] | type | None = None,
     *,
     ebnf: str | None = None,
+    structural_tag: str | Mapping[str, Any] | None = None,
     seed: int | None = None,
     repetition_penalty: float | None = None,
     logit_bias: Mapping[int, float] | None = None,
@@ -73,13 +74,15 @@ def gen(
     """Generate text and keep it under `name`; what is None here is the run's default.
 
     n: how many texts; of several, the value is their list, and the program goes on with the first.
+    structural_tag: free text with tags in it, each begun by a trigger and filled by a schema; JSON text or its object.
     heal: let the model write the last token or two of the text before it again, where a longer one might stand there.
     return_text_in_logprobs: put each token's text beside its log-probability, if the backend tells it.
 
     With `choices` it chooses instead, as `select` does.  Raises InvalidRequest, naming the argument.
     """  # the body must define nothing before it takes its locals
     if choices is not None:
-        if (bound := _first_of(regex=regex, json_schema=json_schema, ebnf=ebnf, dtype=dtype)) is not None:
+        asked = {"regex": regex, "json_schema": json_schema, "ebnf": ebnf, "structural_tag": structural_tag}
+        if (bound := _first_of(**asked, dtype=dtype)) is not None:
             raise InvalidRequest(bound, f"a choice among texts takes no {bound}; give one of the two")
         return select(name, choices, temperature or 0.0, choices_method)
     if choices_method is not None:

@@ -6,10 +6,12 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 import anyio
+import msgspec
 
 from ..actors.errors import Aborted, GenerationFailed
 from ..actors.messages import Delta, Finish
 from ..actors.reasoning import ReasoningParser
+from ..actors.sampling import SamplingParams
 from .script import Generate
 from .speculating import speculate, speculates
 from .stream_state import StreamState
@@ -96,13 +98,14 @@ async def generate(stream: Stream, step: Generate) -> None:
     variable.start = start
     stream.text_bell.ring()
     stream.bell.ring()
+    sampling = _behind_reasoning(stream, step)
     if len(voices) == 1:
-        told = speculate(stream, step, prompt) if speculates(stream, step) else backend.generate(prompt, step.sampling)
+        told = speculate(stream, step, prompt) if speculates(stream, step) else backend.generate(prompt, sampling)
         await voices[0].listen(told)
     else:
         if transcript.length:
             await backend.prefill(prompt)
-        await _listen_to_all(voices, [backend.generate(prompt, one) for one in step.sampling.spread(len(voices))])
+        await _listen_to_all(voices, [backend.generate(prompt, one) for one in sampling.spread(len(voices))])
     if step.texts:
         await _learn_texts(voices, stream)
     text, generation = transcript.text[start:], voices[0].generation
@@ -121,6 +124,14 @@ async def generate(stream: Stream, step: Generate) -> None:
             step.thought.set([part.value for part in step.thought.parts])
     stream.bell.ring()
     stream.text_bell.ring()
+
+
+def _behind_reasoning(stream: StreamState, step: Generate) -> SamplingParams:
+    """Let a constraint bind only the answer, where reasoning is told apart from it and the backend can."""
+    if step.markers is None or step.sampling.constraint is None or not stream.backend.binds_answers:
+        return step.sampling
+    opened = step.markers.opened or stream.transcript.text.rstrip().endswith(step.markers.begin)
+    return msgspec.structs.replace(step.sampling, reasoning=msgspec.structs.replace(step.markers, opened=opened))
 
 
 def _voices(stream: StreamState, step: Generate) -> list[_Voice]:

@@ -25,7 +25,7 @@ _BESIDE = frozenset({"n", "return_text_in_logprobs"})
 
 RUN_ARGUMENTS = (
     frozenset(SamplingParams.__struct_fields__)
-    - {*CONSTRAINTS, "logprob_start", "skip_special_tokens", "heal", "begin"}
+    - {*CONSTRAINTS, "logprob_start", "skip_special_tokens", "heal", "begin", "reasoning"}
     | {"logprob_start_len"}
     | _BESIDE
 )

@@ -53,11 +53,13 @@ def _named(form: Mapping[str, Any]) -> tuple[str, str] | None:
             return "regex", regex
         case {"type": "regex"}:
             raise InvalidRequest("response_format", "type 'regex' needs the field 'regex', a string, and no other")
+        case {"type": "structural_tag"}:
+            return "structural_tag", msgspec.json.encode(form).decode()
         case {"type": ("text" | "json_object") as kind}:
             raise InvalidRequest("response_format", f"type {kind!r} takes no other field")
         case _:
             raise InvalidRequest(
                 "response_format",
                 f"type {form.get('type')!r:.80} is not supported; there are 'text', 'json_object', 'json_schema' with"
-                " a 'json_schema', and 'regex' with a 'regex'",
+                " a 'json_schema', 'regex' with a 'regex', and 'structural_tag'",
             )

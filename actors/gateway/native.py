@@ -58,6 +58,7 @@ class NativeSampling(msgspec.Struct, kw_only=True):
     regex: str | None = None
     json_schema: str | dict[str, Any] | None = None
     ebnf: str | None = None
+    structural_tag: str | dict[str, Any] | None = None
     sampling_seed: int | None = None
     seed: int | None = None
 
@@ -88,7 +89,6 @@ _RULES = Rules(
 _SAMPLING_RULES = Rules(
     ignored=frozenset({"stream_interval"}),
     unsupported={
-        "structural_tag": "structural tags are not supported yet; ebnf is",
         "beam_width": "beam search is not supported",
         "custom_params": "they belong to code, which never comes with a request",
         "no_stop_trim": "a stop string is always cut off",
@@ -265,6 +265,7 @@ def _sampling(native: NativeSampling, wanted: bool, start: int, top: int) -> Sam
         regex=native.regex,
         json_schema=schema_text(native.json_schema),
         ebnf=native.ebnf,
+        structural_tag=schema_text(native.structural_tag),
         seed=native.sampling_seed if native.seed is None else native.seed,
         return_logprob=wanted,
         top_logprobs_num=top if wanted else 0,

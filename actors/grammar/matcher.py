@@ -10,6 +10,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from ..errors import InvalidRequest
 from ..sampling import Constraint
 from .limits import GrammarLimits
+from .reasoning import behind_reasoning
 
 __all__ = ["TokenizerFile", "compile_matcher", "read_tokenizer"]
 
@@ -38,6 +39,8 @@ def read_tokenizer(file: TokenizerFile) -> LLTokenizer:
 
 def compile_matcher(tokens: LLTokenizer, constraint: Constraint, grammar: str, limits: GrammarLimits) -> LLMatcher:
     """Compile the grammar of a constraint.  Raises InvalidRequest with llguidance's reason."""
+    if constraint.reasoning is not None:
+        grammar = behind_reasoning(grammar, constraint.reasoning, tokens)
     bounds = LLParserLimits(
         max_lexer_states=limits.states,
         initial_lexer_fuel=limits.compile_fuel,

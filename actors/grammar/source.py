@@ -8,7 +8,8 @@ or newline.  An EBNF is llguidance's Lark, or GBNF (`root ::= ...`).
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import msgspec
 from llguidance import LLMatcher, regex_to_lark
@@ -16,6 +17,7 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from ..errors import InvalidRequest
 from ..sampling import Constraint
+from .tags import read_tags, tags_grammar
 
 __all__ = ["is_cheap", "to_grammar"]
 
@@ -47,6 +49,9 @@ def to_grammar(constraint: Constraint, depth: int) -> str:
             return _json_schema(constraint.source, depth)
         case "ebnf":
             return _ebnf(constraint.source)
+        case "structural_tag":
+            tags = read_tags(constraint.source)
+            return tags_grammar(tags, lambda schema: _schema_grammar(schema, depth, kind="structural_tag"))
 
 
 def is_cheap(constraint: Constraint) -> bool:
@@ -77,12 +82,17 @@ def _json_schema(schema: str, depth: int) -> str:
         raise InvalidRequest("json_schema", f"{schema!r:.80} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequest("json_schema", f"{schema!r:.80} is not a JSON object")
-    if _nests_deeper(value, depth):
-        raise InvalidRequest("json_schema", f"it nests more than {depth} deep; use $ref to a definition")
+    return _schema_grammar(cast("dict[str, Any]", value), depth, kind="json_schema")
+
+
+def _schema_grammar(schema: Mapping[str, Any], depth: int, *, kind: str) -> str:
+    if _nests_deeper(schema, depth):
+        raise InvalidRequest(kind, f"a schema nests more than {depth} deep; use $ref to a definition")
+    text = msgspec.json.encode(schema).decode()
     try:
-        return LLMatcher.grammar_from_json_schema(schema, overrides=_JSON_OPTIONS)  # pyright: ignore[reportArgumentType]
+        return LLMatcher.grammar_from_json_schema(text, overrides=_JSON_OPTIONS)  # pyright: ignore[reportArgumentType]
     except ValueError as error:
-        raise InvalidRequest("json_schema", str(error)) from error
+        raise InvalidRequest(kind, str(error)) from error
 
 
 def _nests_deeper(value: Any, depth: int) -> bool:

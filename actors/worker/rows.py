@@ -54,12 +54,14 @@ GREEDY_BELOW = 1e-6
 class Extras:
     """What only some rows have.
 
-    banned: int64 ids kept out until `minimum` tokens are there.  bias: int64 ids and float32 values.  forced: int32,
-    tokens its matcher has taken and the row was not given yet.  failure: why the row cannot be sampled any more.
+    limit: max_new_tokens.  banned: int64 ids kept out until `minimum` tokens are there.  bias: int64 ids and float32
+    values.  forced: int32, tokens its matcher has taken and the row was not given yet.  failure: why the row cannot be
+    sampled any more.
     """
 
     request: int
     top_logprobs: int = 0
+    limit: int = 0
     minimum: int = 0
     banned: Tensor | None = None
     bias_tokens: Tensor | None = None
@@ -125,7 +127,7 @@ class Rows:
         """Set a row up; its matcher is the caller's to give."""
         assert self.extras[row] is None, f"row {row} is in use"
         sampling = begin.sampling
-        extras = self.extras[row] = Extras(begin.request, sampling.top_logprobs_num)
+        extras = self.extras[row] = Extras(begin.request, sampling.top_logprobs_num, sampling.max_new_tokens)
         output = np.frombuffer(begin.output, np.int32)
         self.version += 1
         self.lengths[row] = len(prefix_slots)

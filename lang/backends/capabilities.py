@@ -11,8 +11,10 @@ from ...actors.sampling import SamplingParams
 
 __all__ = ["EVERYTHING", "Capabilities"]
 
-EVERYTHING = frozenset(SamplingParams.__struct_fields__) - {"heal", "begin"}
-"""Every field of SamplingParams that can travel with a text: healing needs the prompt's tokens."""
+EVERYTHING = frozenset(SamplingParams.__struct_fields__) - {"heal", "begin", "reasoning"}
+"""Every field of SamplingParams that can travel with a text: healing needs the prompt's tokens, and a server that parts
+reasoning from answers binds the answer by itself.
+"""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

@@ -153,7 +153,7 @@ def test_a_schema_nests_so_deep_and_no_deeper(folder: Path) -> None:
 
     cache = GrammarCache(folder, GrammarLimits(depth=5))
     cache.matcher(nested(5))
-    with pytest.raises(InvalidRequest, match="json_schema: it nests more than 5 deep"):
+    with pytest.raises(InvalidRequest, match="json_schema: a schema nests more than 5 deep"):
         cache.matcher(nested(6))
 
 

@@ -75,7 +75,8 @@ def test_a_step_tells_what_is_forced_behind_its_token(ahead: Driver) -> None:
 
 
 def test_what_ends_a_text_may_be_forced_too(ahead: Driver) -> None:
-    done = ahead.step(ahead.extend(0, PROMPT, SamplingParams(temperature=0.0, regex="[xy]abc")))
+    sampling = SamplingParams(temperature=0.0, regex="[xy]abc", max_new_tokens=4)
+    done = ahead.step(ahead.extend(0, PROMPT, sampling))
     assert len(told(done)) == 3
     assert read(done.accepting) == [0]
 

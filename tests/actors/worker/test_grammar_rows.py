@@ -95,12 +95,15 @@ def test_the_minimum_holds_while_the_match_can_go_on(driver: Driver) -> None:
     assert tokens[4] == EOS[0]
 
 
-def test_a_step_tells_whose_text_may_end_here(driver: Driver) -> None:
-    digits, pair = (SamplingParams(temperature=0.0, regex=regex) for regex in ("[0-9]+", "[0-9]{2}"))
-    free = SamplingParams(temperature=0.0)
-    done = driver.step(driver.extend(0, PROMPT, digits), driver.extend(1, PROMPT, pair), driver.extend(2, PROMPT, free))
-    assert read(done.accepting) == [0]
-    assert read(driver.step(decode=(0, 1, 2)).accepting) == [0, 1]
+@pytest.mark.parametrize(("limit", "accepting"), [(1, [0]), (2, [0, 1])])
+def test_a_step_tells_whose_text_its_limit_may_end(driver: Driver, limit: int, accepting: list[int]) -> None:
+    asked = ({"regex": "[0-9]+"}, {"regex": "[0-9]{2}"}, {})
+    samplings = [SamplingParams(temperature=0.0, max_new_tokens=limit, **one) for one in asked]
+    done = driver.step(*(driver.extend(row, PROMPT, sampling) for row, sampling in enumerate(samplings)))
+    for _ in range(limit - 1):
+        assert not done.accepting
+        done = driver.step(decode=(0, 1, 2))
+    assert read(done.accepting) == accepting
 
 
 def test_schemas_and_grammars_bind_rows_too(driver: Driver, tokenizer: Tokenizer) -> None:
