@@ -18,7 +18,7 @@ from callboard.actors.sampling import SamplingParams
 
 from .tiny_model import write_tiny_model
 
-SCHEMAS = 300
+SCHEMAS = 1000
 TOKENS = 160
 
 Valid = Callable[[Any], bool]
