@@ -25,9 +25,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     or, on a GPU only, "triton", our kernels alone; "auto" takes what is fastest.  max_queued: requests admitted at
     once.  in_flight: steps sent ahead of their results; 1 is no overlap.  prefix_cache: whether requests share the KV
     of equal beginnings.  share_attention: whether rows that decode on a GPU read the KV they share once for all of
-    them.  fast_forward: whether tokens that a grammar leaves no choice about are computed in one pass.  threads: of
-    torch on the CPU, None leaves them as they are (they belong to the whole process).  seed: makes requests that bring
-    no seed repeatable.
+    them.  fast_forward: whether tokens that a grammar leaves no choice about are computed in one pass.
+    deterministic: the same prompt, parameters and seed give the same tokens, whatever runs beside them and however the
+    prompt is cut or cached; on a GPU only, and slower.  threads: of torch on the CPU, None leaves them as they are
+    (they belong to the whole process).  seed: makes requests that bring no seed repeatable.
     """
 
     model: str = "embedded"
@@ -45,6 +46,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: bool = True
     share_attention: bool = True
     fast_forward: bool = True
+    deterministic: bool = False
     load_format: Literal["auto", "dummy"] = "auto"
     served_name: str | None = None
     threads: int | None = None
@@ -63,7 +65,11 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(field, f"{value} is outside {low} to {high}")
 
     def on(self, device: str) -> EngineOptions:
-        """Fill in what depends on the device, which is "cpu" or a GPU's name."""
+        """Fill in what depends on the device, which is "cpu" or a GPU's name.  Raises InvalidRequest."""
+        if self.deterministic and device == "cpu":
+            raise InvalidRequest("deterministic", "True needs a GPU: a CPU's libraries round by the number of rows")
+        if self.deterministic and self.attention == "reference":
+            raise InvalidRequest("attention", "'reference'; where deterministic is True it must be 'auto' or 'triton'")
         rows, tokens = (64, 512) if device == "cpu" else (256, 8192)
         return msgspec.structs.replace(
             self,

@@ -133,6 +133,7 @@ class Tree:
             attention=options.attention,
             load_format=options.load_format,
             fast_forward=options.fast_forward,
+            deterministic=options.deterministic,
             threads=options.threads,
         )
 
@@ -147,7 +148,8 @@ class Tree:
             policy=options.policy,
             in_flight=options.in_flight,
             prefix_cache=options.prefix_cache,
-            share_attention=options.share_attention and options.device != "cpu",  # a CPU attends row by row
+            # A CPU attends row by row, and so does what must not depend on a row's company.
+            share_attention=options.share_attention and options.device != "cpu" and not options.deterministic,
             # A CPU pays for every token, so a short wait for few of them pays too (figures in bench/LOG.md).
             share_tokens=4 if options.device == "cpu" else 16,
         )

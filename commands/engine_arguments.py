@@ -13,7 +13,7 @@ __all__ = ["add_engine_arguments", "make_engine", "summary"]
 _OPTIONS = (
     "device", "dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens", "attention",
     "max_queued", "policy", "in_flight", "prefix_cache", "load_format", "served_name", "threads", "seed",
-    "chat_template",
+    "chat_template", "deterministic",
 )  # fmt: skip
 
 
@@ -49,6 +49,12 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=False,
         help="compute every prompt whole, also where another request has computed its beginning",
+    )
+    add(
+        "--deterministic",
+        action="store_const",
+        const=True,
+        help="the same request gives the same tokens whatever runs beside it; on a GPU only, and slower",
     )
     add("--chat-template", metavar="NAME", help="a template's name or Jinja file; by default the tokenizer's own")
     add("--load-format", choices=("auto", "dummy"), help="dummy fills the weights at random: for measuring")

@@ -29,8 +29,7 @@ class Decoder:
 
     forward and logits wait for nothing on a device and allocate by the shapes of their arguments alone, so a CUDA graph
     can hold them.
-    deterministic: a token's bits depend neither on the tokens beside it nor on their number; weights then are
-    transposed views, as a GPU has them, and Triton's kernels multiply.
+    deterministic: a token's bits depend neither on the tokens beside it nor on their number; needs Triton.
     """
 
     def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], *, deterministic: bool = False) -> None:

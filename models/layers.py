@@ -128,6 +128,9 @@ class InvariantLinear(PlainLinear):
 
     __slots__ = ()
 
+    def __init__(self, weight_IO: Tensor, bias_O: Tensor | None = None) -> None:
+        super().__init__(weight_IO.t().contiguous().t(), bias_O)  # a view still, where it is laid out so already
+
     def multiply(self, x_TI: Tensor) -> Tensor:
         return invariant_linear(x_TI, self.weight_IO, bias_O=self.bias_O)
 

@@ -25,12 +25,18 @@ def choose_attention(
     if wanted == "auto":
         wanted = "auto" if device.type == "cuda" and find_spec("triton") is not None else "reference"
     scale = config.head_dim**-0.5
-    if wanted == "reference":
+    if wanted == "reference" and not options.deterministic:
         return ReferenceAttention(config.heads, config.kv_heads, config.head_dim, scale, windows=config.windows)
     if device.type != "cuda":
         raise ValueError(f"attention is {options.attention!r}, which needs a GPU; the device is {device}")
     if find_spec("triton") is None:
         raise ValueError(f"attention is {options.attention!r}; triton is not installed: pip install 'callboard[gpu]'")
+    if options.deterministic:
+        from ...kernels.attention.invariant_attention import InvariantAttention
+
+        return InvariantAttention(
+            config.heads, config.kv_heads, config.head_dim, scale, dtype=dtype, device=device, windows=config.windows
+        )
     from ...kernels.attention.tree_tuning import TreeTuning
     from ...kernels.attention.triton_attention import TritonAttention
 

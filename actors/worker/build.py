@@ -39,6 +39,7 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
         dtype=None if name is None else getattr(torch, name),
         load_format=cast("Literal['auto', 'dummy']", options.load_format),
         seed=options.seed,
+        deterministic=options.deterministic,
     )
     config = model.config
     dtype: torch.dtype = getattr(torch, name or config.dtype)

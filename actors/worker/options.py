@@ -18,8 +18,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     and the model's own on a GPU.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is
     what fits kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU what
     weights and a step of chunk_tokens leave of mem_fraction of its memory.  attention: "auto", "reference" or
-    "triton".  fast_forward: whether tokens that a grammar forces are told at once.  threads: torch's, process-wide;
-    None leaves them alone.
+    "triton".  fast_forward: whether tokens that a grammar forces are told at once.  deterministic: a row's tokens are
+    the same whatever is beside it, to the bit; on a GPU only.  threads: torch's, process-wide; None leaves them alone.
     """
 
     folder: str
@@ -35,6 +35,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     load_format: str = "auto"
     seed: int = 0
     fast_forward: bool = True
+    deterministic: bool = False
     threads: int | None = None
 
     def verify(self) -> None:
@@ -51,6 +52,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"attention is {self.attention!r}; it must be 'auto', 'reference' or 'triton'")
         if self.load_format not in ("auto", "dummy"):
             raise ValueError(f"load_format is {self.load_format!r}; it must be 'auto' or 'dummy'")
+        if self.deterministic and self.device == "cpu":
+            raise ValueError("deterministic is True; that needs a GPU: a CPU's libraries round by the number of rows")
+        if self.deterministic and self.attention == "reference":
+            raise ValueError("attention is 'reference'; with deterministic=True it must be 'auto' or 'triton'")
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
