@@ -65,6 +65,7 @@ _GROWING = {
     },
     "worker": {
         "steps", "tokens_sampled", "rows_failed", "busy_s", "forward_s", "launch_s", "collect_s", "wall_s",
+        "kv_bytes_read", "kv_bytes_unshared",
     },
 }  # fmt: skip
 _TOLD = {
@@ -88,6 +89,8 @@ _TOLD = {
     "worker_forward_s": "Seconds that the device has worked.",
     "worker_launch_s": "Seconds that the host took to launch steps.",
     "worker_collect_s": "Seconds that the host took to collect them, waiting left out.",
+    "worker_kv_bytes_read": "Bytes of keys and values that decoding rows have read.",
+    "worker_kv_bytes_unshared": "What they would have read if each had read its own.",
     "worker_graphs": "CUDA graphs captured.",
     "worker_graph_bytes": "Device memory that captures have taken.",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["DeviceRates", "TreeTile", "TreeTuning"]
 
@@ -71,3 +71,10 @@ class TreeTuning:
             raise ValueError("TreeTuning: tiles is (); it must have at least one")
         if self.smallest_part < 1:
             raise ValueError(f"TreeTuning: smallest_part is {self.smallest_part}; it must be at least 1")
+
+    def narrowed(self, key_bytes: int) -> TreeTuning:
+        """Take fewer keys at once where one has more than the 256 bytes that tiles are made for: memory is shared."""
+        fitting = (max(16, min(tile.keys, tile.keys * 256 // key_bytes)) for tile in self.tiles)
+        return replace(
+            self, tiles=tuple(replace(tile, keys=keys) for tile, keys in zip(self.tiles, fitting, strict=True))
+        )

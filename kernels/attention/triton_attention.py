@@ -101,7 +101,9 @@ class TritonAttention(Attention):
         # Fixed parts make a row's result independent of its batch; groups would not.
         if self.tuning.fixed_part or (self.windows and 0 not in self.windows):
             tree = None
-        self._tree = None if tree is None else TreePlanner(heads, kv_heads, head_dim, dtype.itemsize, tree)
+        self._tree: TreePlanner | None = None
+        if tree is not None:
+            self._tree = TreePlanner(heads, kv_heads, head_dim, dtype.itemsize, tree.narrowed(key_bytes))
         shared = 0 if tree is None else TreePlanner.parts_at_most(max_rows)
         self._shared_PHD = torch.empty(shared, heads, head_dim, dtype=torch.float32, device=device)
         self._shared_lse_PH = torch.empty(shared, heads, dtype=torch.float32, device=device)

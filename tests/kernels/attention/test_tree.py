@@ -149,6 +149,12 @@ def test_tiles_that_cannot_be_are_refused(arguments: dict[str, int], message: st
         TreeTile(**{"lines": 16, "keys": 16, "warps": 4, "stages": 2, "programs": 3, "products": 1e9, **arguments})
 
 
+def test_wide_keys_are_taken_a_few_at_once() -> None:
+    keys = [[tile.keys for tile in TreeTuning().narrowed(width).tiles] for width in (128, 256, 512, 1 << 20)]
+    usual = [tile.keys for tile in TreeTuning().tiles]
+    assert keys == [usual, usual, [each // 2 for each in usual], [16] * len(usual)]
+
+
 def test_no_tiles_are_refused() -> None:
     with pytest.raises(ValueError, match=r"tiles is \(\); it must have at least one"):
         TreeTuning(())
@@ -165,7 +171,7 @@ BIG: list[tuple[Level | int, ...]] = [
 @pytest.mark.gpu
 @pytest.mark.skipif(not GPU, reason="needs a CUDA device")
 @pytest.mark.parametrize("tops", BIG, ids=range(len(BIG)))
-@pytest.mark.parametrize("shape", [(32, 8, 128), (16, 8, 128), (28, 4, 128), (8, 8, 64)], ids=str)
+@pytest.mark.parametrize("shape", [(32, 8, 128), (16, 8, 128), (28, 4, 128), (8, 8, 64), (8, 4, 256)], ids=str)
 @pytest.mark.parametrize("tile", TreeTuning().tiles, ids=lambda tile: f"{tile.lines} lines")
 @pytest.mark.parametrize("options", [{}, {"soft_cap": 30.0}], ids=str)
 def test_long_prefixes_in_bfloat16(
