@@ -100,7 +100,8 @@ def multiply(
     rows, columns = tuning.block_tokens, tuning.block_outputs
     depth = 16 if interpreted else tuning.block_inputs  # 16 inputs are what the hardware adds up at once
     tiles = triton.cdiv(tokens, rows) * triton.cdiv(outputs, columns)
-    programs = min(tiles, tuning.programs or tiles)
+    # A program that goes on holds its result beside the next tile's inputs; one of float32 does not fit there.
+    programs = tiles if out_TO.dtype == torch.float32 else min(tiles, tuning.programs or tiles)
     x, weight, described = x_TI, weight_OI, tuning.descriptors and _fetchable(x_TI) and _fetchable(weight_OI)
     if described:
         x = TensorDescriptor(x_TI, [tokens, inputs], [x_TI.stride(0), 1], [rows, depth])

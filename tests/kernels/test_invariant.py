@@ -22,7 +22,7 @@ TUNINGS = [
     Tuning(64, 256, 64),
     Tuning(128, 64, 128),
     Tuning(128, 128, 64, warps=8),
-    Tuning(128, 256, 64, warps=8, stages=3, programs=132),
+    Tuning(128, 256, 64, warps=8, stages=3, programs=16),
     Tuning(64, 64, 64, descriptors=False),
     Tuning(128, 128, 64, warps=8, stages=3, descriptors=False),
 ]
@@ -88,8 +88,9 @@ def test_a_token_has_the_same_bits_in_any_batch(dtype: torch.dtype) -> None:
 def test_no_small_tile_changes_a_bit(dtype: torch.dtype) -> None:
     torch.manual_seed(6)
     x_TI, weight_IO = random(70, 40, dtype=dtype), random(24, 40, dtype=dtype).t()
-    results = [invariant_linear(x_TI, weight_IO, dtype=torch.float32, tuning=tuning) for tuning in SMALL]
-    assert all(torch.equal(result, results[0]) for result in results)
+    for given in (torch.float32, torch.bfloat16):  # only the latter is written by programs of several tiles
+        results = [invariant_linear(x_TI, weight_IO, dtype=given, tuning=tuning) for tuning in SMALL]
+        assert all(torch.equal(result, results[0]) for result in results)
 
 
 def test_a_neighbour_that_is_no_number_changes_nobody() -> None:
@@ -128,10 +129,11 @@ def test_what_cannot_be_multiplied_is_refused_by_name() -> None:
 def test_no_tile_changes_a_bit(inputs: int, outputs: int, dtype: torch.dtype) -> None:
     torch.manual_seed(6)
     x_TI, weight_IO = random(300, inputs, dtype=dtype), (random(outputs, inputs, dtype=dtype) * 0.02).t()
-    results = [invariant_linear(x_TI, weight_IO, dtype=torch.float32, tuning=tuning) for tuning in TUNINGS]
-    assert distance(results[0], x_TI.double() @ weight_IO.double()) < 1e-4
-    for tuning, result in zip(TUNINGS, results, strict=True):
-        assert torch.equal(result, results[0]), tuning
+    for given in (torch.float32, dtype):  # only the latter is written by programs of several tiles
+        results = [invariant_linear(x_TI, weight_IO, dtype=given, tuning=tuning) for tuning in TUNINGS]
+        assert distance(results[0], x_TI.double() @ weight_IO.double()) < 1e-2
+        for tuning, result in zip(TUNINGS, results, strict=True):
+            assert torch.equal(result, results[0]), tuning
 
 
 @pytest.mark.gpu
