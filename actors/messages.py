@@ -360,8 +360,8 @@ class StepDone(Message, frozen=True):
     rows: int32 [n], every row that sampled: the extends with `sample`, in order, then decode_rows.  tokens: int32 [n].
     logprobs: float32 [n] if any row wants them, else empty.  top_tokens, top_logprobs: [n, k], k the largest
     top_logprobs_num among them, else empty.  A failed row appears in `failures`; its token is -1, and it is not among
-    next_logprobs.  accepting: int32, the rows of these that have all their max_new_tokens now, forced ones included, and
-    whose constraint holds.  forced: the rows that can only go on in one way, and how.
+    next_logprobs.  accepting: int32, the rows of these that have all their max_new_tokens now, forced ones included,
+    and whose constraint holds.  forced: the rows that can only go on in one way, and how.
     forward_s, busy_s: seconds.
     """
 
