@@ -13,7 +13,7 @@ __all__ = ["add_engine_arguments", "make_engine", "summary"]
 _OPTIONS = (
     "device", "dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens", "attention",
     "max_queued", "policy", "in_flight", "prefix_cache", "load_format", "served_name", "threads", "seed",
-    "chat_template", "deterministic",
+    "chat_template", "deterministic", "share_attention", "fast_forward",
 )  # fmt: skip
 
 
@@ -55,6 +55,20 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=True,
         help="the same request gives the same tokens whatever runs beside it; on a GPU only, and slower",
+    )
+    add(
+        "--no-share-attention",
+        dest="share_attention",
+        action="store_const",
+        const=False,
+        help="let every row read a prefix for itself, also where others read it in the same step (on a GPU)",
+    )
+    add(
+        "--no-fast-forward",
+        dest="fast_forward",
+        action="store_const",
+        const=False,
+        help="say the tokens that a grammar forces one a step",
     )
     add("--chat-template", metavar="NAME", help="a template's name or Jinja file; by default the tokenizer's own")
     add("--load-format", choices=("auto", "dummy"), help="dummy fills the weights at random: for measuring")
