@@ -81,7 +81,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     (NATIVE, {"text": "a", "sampling_params": {"max_tokens": 1}}, "sampling_params.max_tokens", "no such field"),
     (NATIVE, {"text": "a", "sampling_params": {"top_k": 0}}, "top_k", "neither -1 (all) nor at least 1"),
     (NATIVE, {"text": "a", "sampling_params": {"json_schema": 5}}, "sampling_params.json_schema", "expected"),
-    (NATIVE, {"text": "a", "sampling_params": {"structural_tag": "x"}}, "sampling_params.structural_tag", "not"),
+    (NATIVE, {"text": "a", "sampling_params": {"structural_tag": 5}}, "sampling_params.structural_tag", "expected"),
     (NATIVE, {"text": "a", "sampling_params": {"json_schema": {}, "regex": "a"}}, "json_schema", "regex is given"),
     (NATIVE, {"text": "a", "sampling_params": {"n": 129}}, "n", "129 is outside 1 to 128"),
     (NATIVE, {"text": ["a", "b"], "sampling_params": [{}]}, "sampling_params", "1 values given for 2 prompts"),
