@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 
-import anyio
 import msgspec
 import numpy as np
 
 from .backend import Prompt, Scores
 from .messages import Score
+from .together import together
 
 __all__ = ["Branch", "Look", "boundary", "branches", "score_choices"]
 
@@ -73,7 +73,7 @@ async def score_choices(
     tries = [_Trie(whole, start)]
     if unconditional:
         tries.append(_Trie(apart, 1))
-    await _together([job for trie in tries for job in trie.jobs(look)])
+    await together([job for trie in tries for job in trie.jobs(look)])
     given = tries[0].rows()
     by_themselves = [(0.0, *row) for row in tries[1].rows()] if unconditional else [()] * len(whole)
     return Scores(
@@ -121,24 +121,6 @@ class _Trie:
             shared = rows[branch.source][: branch.start - self._start] if branch.source >= 0 else []
             rows[branch.index] = [*shared, *self._own.get(branch.index, ())]
         return [rows[index] for index in range(len(rows))]
-
-
-async def _together(jobs: Sequence[Callable[[], Awaitable[None]]]) -> None:
-    """Run jobs side by side; the first failure ends them all, and is raised as it is."""
-    failures: list[Exception] = []
-    async with anyio.create_task_group() as group:
-
-        async def run(job: Callable[[], Awaitable[None]]) -> None:
-            try:
-                await job()
-            except Exception as error:
-                failures.append(error)
-                group.cancel_scope.cancel()
-
-        for job in jobs:
-            group.start_soon(run, job)
-    if failures:
-        raise failures[0]
 
 
 def _common(one: bytes, other: bytes) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
 import msgspec
 
 from ..actors.errors import Aborted, GenerationFailed
 from ..actors.messages import Delta, Finish
 from ..actors.reasoning import ReasoningParser
 from ..actors.sampling import SamplingParams
+from ..actors.together import together
 from .script import Generate
 from .speculating import speculate, speculates
 from .stream_state import StreamState
@@ -150,20 +151,7 @@ def _voices(stream: StreamState, step: Generate) -> list[_Voice]:
 
 
 async def _listen_to_all(voices: list[_Voice], generations: list[AsyncGenerator[Delta, None]]) -> None:
-    failures: list[Exception] = []
-    async with anyio.create_task_group() as group:
-
-        async def listen(index: int) -> None:
-            try:
-                await voices[index].listen(generations[index])
-            except Exception as error:
-                failures.append(error)
-                group.cancel_scope.cancel()
-
-        for index in range(len(voices)):
-            group.start_soon(listen, index)
-    if failures:
-        raise failures[0]
+    await together([partial(voice.listen, deltas) for voice, deltas in zip(voices, generations, strict=True)])
 
 
 async def _learn_texts(voices: list[_Voice], stream: StreamState) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from threading import get_ident
 from types import TracebackType
 from typing import Any
@@ -23,7 +24,7 @@ AHEAD = 4096
 """How many steps a program may run ahead of its stream."""
 
 
-class StreamState:
+class StreamState(ABC):
     """Keep what a program has written, and answer those who wait for its execution.
 
     Everything here belongs to the backend's loop, but for `find`, `written`, `check` and what they read, which may be
@@ -92,9 +93,9 @@ class StreamState:
         """Own the branches of a fork no longer, for nothing of them is left."""
         self.forks = tuple(other for other in self.forks if other is not kin)
 
+    @abstractmethod
     def wake(self) -> None:
         """Look at what was appended, or at the end; called while it is `listening`."""
-        raise NotImplementedError
 
     @property
     def has_room(self) -> bool:
