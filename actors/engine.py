@@ -152,6 +152,8 @@ class Engine(Backend):
         if (constraint := sampling.constraint) is not None:
             await self._wires.grammar.ask(Compile(constraint))
         reader = Reader(next(self._requests))
+        recorded = self._wires.recorded.asked(reader.request)
+        finish: Finish | None = None
         try:
             lease = prompt.lease if isinstance(prompt, Prompt) else 0
             released, self._released = tuple(self._released), []
@@ -159,8 +161,11 @@ class Engine(Backend):
                 Submit(reader.request, tokens, sampling, reader, tag, lease=lease, released=released)
             )
             async for delta in reader:
+                finish = delta.finish
                 yield delta if healing is None else await healing.read(delta)
         finally:
+            if recorded:
+                self._wires.recorded.answered(reader.request, finish)
             if not reader.over:  # left early, at whatever point: an abort behind the submit always finds it
                 self._wires.dispatcher.post(Abort(reader.request, "its reader left"))
 
@@ -323,6 +328,8 @@ class Engine(Backend):
         return {
             "model_path": str(self.folder),
             "served_model_name": self.name,
+            "has_image_understanding": False,
+            "token_healing": True,
             "chat_template": self.chat_template.source,
             "special_tokens": self.chat_template.special,
             **msgspec.structs.asdict(self.limits),

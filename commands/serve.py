@@ -38,6 +38,11 @@ def add(commands: Any) -> None:
     add("--certfile", metavar="PEM", help="with --keyfile: serve over TLS")
     add("--keyfile", metavar="PEM")
     add(
+        "--reasoning-parser",
+        metavar="NAME",
+        help="the model's family, such as qwen3 or deepseek-r1: chat completions then tell reasoning from answer",
+    )
+    add(
         "--grace",
         type=float,
         default=5.0,
@@ -85,6 +90,7 @@ def serve(arguments: argparse.Namespace) -> int:
         grace_s=arguments.grace,
         body_bytes=int(arguments.max_body_mib * (1 << 20)),
         stream_interval_ms=arguments.stream_interval,
+        reasoning_parser=arguments.reasoning_parser,
     )
     anyio.run(check, options)  # before anything slow: a taken port should not wait for a model
     _tell(f"callboard starts {arguments.model}")

@@ -9,12 +9,14 @@ import msgspec
 
 from ..errors import InvalidRequest
 from ..messages import Delta, Finish, TokenLogprob
+from ..reasoning import Markers
 from .chunks import Chunks
 from .constraints import cut_mark
 from .exchange import Exchange
 from .fields import Rules, convert, parse
 from .generation import News, Work, complete, stream
 from .openai_fields import IGNORED, OpenAIFields, expect_choices, expect_model, sampling_of, usage
+from .reasoning import Parting, behind_reasoning, opened_by, served_markers
 from .room import Room
 from .token_text import TokenText
 
@@ -38,13 +40,15 @@ class ChatMessage(msgspec.Struct):
 
 
 class ChatRequest(OpenAIFields, kw_only=True):
-    """The body of the route."""
+    """The body of the route.  separate_reasoning, stream_reasoning: SGLang's; the first is true where a parser is."""
 
     messages: list[dict[str, Any]]
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: int | None = None
+    separate_reasoning: bool | None = None
+    stream_reasoning: bool = True
 
 
 _RULES = Rules(
@@ -62,11 +66,13 @@ _RULES = Rules(
         "web_search_options": "this server searches nothing",
         "chat_template": "a chat template never comes with a request",
         "chat_template_kwargs": "template arguments are not supported",
+        "heal": "a conversation ends with its template's own text; /v1/completions and /generate take it",
     },
     harmless={"tool_choice": ("none", "auto"), "function_call": ("none", "auto"), "modalities": (["text"],)},
 )
 _MESSAGE_RULES = Rules(
-    ignored=frozenset({"annotations", "refusal"}),  # they come back in what a client kept of an earlier answer
+    # they come back in what a client kept of an earlier answer
+    ignored=frozenset({"annotations", "reasoning_content", "refusal"}),
     unsupported={
         "name": "the model does not tell speakers of one role apart",
         "tool_calls": "tools are not supported yet",
@@ -89,8 +95,13 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
     sampling = sampling_of(
         room.service, request, max_tokens=most, max_name=name, logprobs=wanted, logprobs_name="top_logprobs"
     )
-    prompt = await room.service.encode(room.service.chat_template.render(_messages(request.messages)))
-    reply = _Reply(room, exchange, request)
+    text = room.service.chat_template.render(_messages(request.messages))
+    prompt = await room.service.encode(text)
+    markers = served_markers(room)
+    if markers is not None:
+        sampling = await behind_reasoning(room, sampling, prompt, text)
+    partings = _partings(request, None if markers is None else opened_by(markers, text))
+    reply = _Reply(room, exchange, request, partings)
     works = [Work(prompt, one, reply.id) for one in sampling.spread(request.n)]
     if request.stream:
         await stream(room.service, works, reply.news, room.pace)
@@ -103,12 +114,12 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
             "choices": [
                 {
                     "index": index,
-                    "message": {"role": "assistant", "content": one.text, "refusal": None},
+                    "message": _message(parting, one.text),
                     "logprobs": await _logprobs(room.token_text, one.logprobs) if request.logprobs else None,
                     "finish_reason": one.finish.reason,
                     **cut_mark(one.finish),
                 }
-                for index, one in enumerate(done)
+                for index, (one, parting) in enumerate(zip(done, partings, strict=True))
             ],
             "usage": usage([[one.finish for one in done]]),
         }
@@ -120,6 +131,10 @@ class _Part(msgspec.Struct, omit_defaults=True):
 
     role: str | None = None
     content: str | None = None
+    reasoning_content: str | None = None
+
+
+_NOTHING = _Part()
 
 
 class _Choice(msgspec.Struct):
@@ -135,10 +150,11 @@ class _Choice(msgspec.Struct):
 class _Reply:
     """One chat completion on its way out as events."""
 
-    def __init__(self, room: Room, exchange: Exchange, request: ChatRequest) -> None:
+    def __init__(self, room: Room, exchange: Exchange, request: ChatRequest, partings: list[Parting]) -> None:
         self.id = request.rid or f"chatcmpl-{room.new_id()}"
         self._room = room
         self._exchange = exchange
+        self._partings = partings
         self._choices = request.n
         self._logprobs = request.logprobs
         self._usage = request.stream_options is not None and request.stream_options.include_usage
@@ -159,14 +175,13 @@ class _Reply:
             await self._exchange.write(data)
 
     async def _event(self, index: int, delta: Delta) -> bytes:
-        part = _Part()
+        thought, answer = self._partings[index].feed(delta.text, last=delta.finish is not None)
+        part = _Part(content=answer or None, reasoning_content=thought or None)
         if index not in self._begun:
             self._begun.add(index)
-            part = _Part("assistant", "")
-        elif not delta.text and not delta.logprobs and delta.finish is None:
+            part.role, part.content = "assistant", answer
+        elif part == _NOTHING and not delta.logprobs and delta.finish is None:
             return b""
-        if delta.text:
-            part.content = delta.text
         if delta.finish is not None:
             self._finishes[index] = delta.finish
         logprobs = await _logprobs(self._room.token_text, delta.logprobs) if self._logprobs else None
@@ -176,6 +191,20 @@ class _Reply:
     async def end(self) -> None:
         counts = self._chunks.usage(usage([list(self._finishes.values())])) if self._usage else b""
         await self._exchange.end(self._last + counts + b"data: [DONE]\n\n")
+
+
+def _partings(request: ChatRequest, markers: Markers | None) -> list[Parting]:
+    """Give what parts each choice's reasoning from its answer, if anybody wants that."""
+    if request.separate_reasoning and markers is None:
+        raise InvalidRequest("separate_reasoning", "this server knows no reasoning: start it with --reasoning-parser")
+    told = None if request.separate_reasoning is False else markers
+    return [Parting(told, streams=request.stream_reasoning) for _ in range(request.n)]
+
+
+def _message(parting: Parting, text: str) -> dict[str, Any]:
+    thought, answer = parting.feed(text, last=True)
+    told: dict[str, Any] = {"role": "assistant", "content": answer, "refusal": None}
+    return {**told, "reasoning_content": thought or None} if parting.parts else told
 
 
 def _max_tokens(request: ChatRequest, context_length: int) -> tuple[str, int]:

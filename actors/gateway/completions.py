@@ -22,13 +22,14 @@ __all__ = ["CompletionRequest", "completions"]
 
 
 class CompletionRequest(OpenAIFields, kw_only=True):
-    """The body of the route.  logprobs: how many of the likeliest tokens to give beside each token."""
+    """The body of the route.  logprobs: how many of the likeliest tokens to give beside each token.  heal is ours."""
 
     prompt: Any
     max_tokens: int = 16
     echo: bool = False
     logprobs: int | None = None
     best_of: int | None = None
+    heal: bool = False
 
 
 _RULES = Rules(
@@ -45,11 +46,13 @@ async def completions(room: Room, exchange: Exchange, body: bytes) -> None:
     expect_model(room.service, request.model)
     if request.best_of not in (None, request.n):
         raise InvalidRequest("best_of", f"{request.best_of} is not n, {request.n}; choices are not ranked here")
+    if request.heal and request.logprobs is not None:
+        raise InvalidRequest("logprobs", "with heal, tokens begin inside the prompt; /generate tells how far")
     prompts, _ = listed(request.prompt, "prompt", room.service.limits.vocabulary, room.options.sequences)
     expect_choices(request.n, len(prompts), room.options)
     sampling = sampling_of(
         room.service, request, max_tokens=request.max_tokens, max_name="max_tokens", logprobs=request.logprobs,
-        logprobs_name="logprobs", echo=request.echo,
+        logprobs_name="logprobs", echo=request.echo, heal=request.heal,
     )  # fmt: skip
     reply = _Reply(room, exchange, request, len(prompts) * request.n)
     tokens = [await room.service.encode(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]

@@ -95,6 +95,7 @@ async def server_info(room: Room, exchange: Exchange, body: bytes) -> None:
             "context_length": room.service.limits.context_length,
             "tls": room.options.certfile is not None,
             "guarded": room.options.api_key is not None,
+            "reasoning_parser": room.options.reasoning_parser,
             "options": {field: getattr(room.options, field) for field in _PUBLIC},
             "statistics": await _statistics(room),
         }

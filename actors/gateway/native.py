@@ -15,6 +15,7 @@ from .exchange import Exchange
 from .fields import Rules, convert, listed, parse, stops
 from .generation import News, Work, complete, stream
 from .openai_fields import expect_choices
+from .reasoning import behind_reasoning
 from .room import Room
 
 __all__ = ["GenerateRequest", "generate", "native_sampling"]
@@ -32,12 +33,13 @@ class GenerateRequest(msgspec.Struct, kw_only=True):
     logprob_start_len: int | list[int] = -1
     top_logprobs_num: int | list[int] = 0
     return_text_in_logprobs: bool = False
+    require_reasoning: bool = False
     stream: bool = False
     rid: str | list[str] | None = None
 
 
 class NativeSampling(msgspec.Struct, kw_only=True):
-    """sampling_params, in SGLang's names; seed is another name of sampling_seed."""
+    """sampling_params, in SGLang's names; seed is another name of sampling_seed, and heal is ours."""
 
     max_new_tokens: int = 128
     min_new_tokens: int = 0
@@ -59,6 +61,7 @@ class NativeSampling(msgspec.Struct, kw_only=True):
     json_schema: str | dict[str, Any] | None = None
     ebnf: str | None = None
     structural_tag: str | dict[str, Any] | None = None
+    heal: bool = False
     sampling_seed: int | None = None
     seed: int | None = None
 
@@ -116,7 +119,10 @@ async def generate(room: Room, exchange: Exchange, body: bytes) -> None:
     names = _names(room, request.rid, len(prompts), batch)
     works: list[Work] = []
     for prompt, sampling, name in zip(prompts, samplings, names, strict=True):
-        tokens = await room.service.encode(prompt) if isinstance(prompt, str) else prompt
+        text = prompt if isinstance(prompt, str) else None
+        tokens = prompt if isinstance(prompt, bytes) else await room.service.encode(prompt)
+        if request.require_reasoning:
+            sampling = await behind_reasoning(room, sampling, tokens, text)
         works.extend(Work(tokens, one, name) for one in sampling.spread(n))
     outputs = [_Output(room, work, request.return_text_in_logprobs) for work in works]
     many = batch or n > 1
@@ -188,6 +194,8 @@ class _Output:
         }
         if finish is not None:  # known at the end; until then no figure is better than a wrong one
             meta |= {"cached_tokens": finish.cached_tokens, "num_retractions": finish.retractions}
+            if finish.healed is not None:
+                meta["healed"] = msgspec.to_builtins(finish.healed)
         if self._work.sampling.return_logprob:
             await self._add_logprobs(meta)
         return {"text": self._text, "output_ids": self._tokens, "meta_info": meta}
@@ -266,6 +274,7 @@ def _sampling(native: NativeSampling, wanted: bool, start: int, top: int) -> Sam
         json_schema=schema_text(native.json_schema),
         ebnf=native.ebnf,
         structural_tag=schema_text(native.structural_tag),
+        heal=native.heal,
         seed=native.sampling_seed if native.seed is None else native.seed,
         return_logprob=wanted,
         top_logprobs_num=top if wanted else 0,

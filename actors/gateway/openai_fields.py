@@ -79,6 +79,7 @@ def sampling_of(
     logprobs: int | None,
     logprobs_name: str,
     echo: bool = False,
+    heal: bool = False,
 ) -> SamplingParams:
     """Build and check the sampling parameters; errors carry OpenAI's names.  logprobs None wants none at all."""
     bound = {"regex": fields.regex, "json_schema": schema_text(fields.json_schema), "ebnf": fields.ebnf}
@@ -100,6 +101,7 @@ def sampling_of(
         ignore_eos=fields.ignore_eos,
         seed=fields.seed,
         **constraint,
+        heal=heal,
         skip_special_tokens=fields.skip_special_tokens,
         return_logprob=logprobs is not None,
         top_logprobs_num=logprobs or 0,

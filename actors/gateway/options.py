@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ..reasoning import MODEL_TYPES
+
 __all__ = ["GatewayOptions"]
 
 
@@ -11,7 +13,8 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where a gateway listens, who may speak to it, and how much one request may ask for.
 
     port 0 takes any free one.  certfile and keyfile (PEM paths) switch TLS on.  api_key guards the routes of level
-    `key`; admin_api_key those of level `admin` (without it, api_key does).  Times are in seconds.
+    `key`; admin_api_key those of level `admin` (without it, api_key does).  reasoning_parser: the family whose markers
+    the model writes around its reasoning (MODEL_TYPES); None leaves it in the text.  Times are in seconds.
     """
 
     host: str = "127.0.0.1"
@@ -30,6 +33,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep_alive_s: float = 30.0
     backlog: int = 2048
     grace_s: float = 5.0  # what in-flight requests get when the gateway stops
+    reasoning_parser: str | None = None
     stream_interval_ms: float | None = None  # between two events of a stream; None: by how many are live (pace.py)
 
     def verify(self) -> None:
@@ -44,6 +48,9 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{field}: it must be printable ASCII and not empty")
         if self.admin_api_key is not None and self.api_key is None:
             raise ValueError("admin_api_key: give api_key too; a guarded administration beside open routes is a slip")
+        if self.reasoning_parser is not None and self.reasoning_parser.lower() not in MODEL_TYPES:
+            known = ", ".join(MODEL_TYPES)
+            raise ValueError(f"reasoning_parser: {self.reasoning_parser!r:.80} is unknown; there are {known}")
         for field in _POSITIVE:
             if getattr(self, field) <= 0:
                 raise ValueError(f"{field}: {getattr(self, field)} is not above 0")

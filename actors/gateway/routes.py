@@ -18,6 +18,7 @@ from .chat import chat
 from .completions import completions
 from .exchange import Exchange
 from .native import generate
+from .reasoning import separate_reasoning
 from .refusal import ClientLeft, Refusal, as_refusal
 from .room import Room
 
@@ -58,6 +59,7 @@ ROUTES = (
     RouteEntry("/v1/tokenize", ("POST",), "key", information.tokenize),
     RouteEntry("/detokenize", ("POST",), "key", information.detokenize),
     RouteEntry("/v1/detokenize", ("POST",), "key", information.detokenize),
+    RouteEntry("/separate_reasoning", ("POST",), "key", separate_reasoning),
     RouteEntry("/abort_request", ("POST",), "key", information.abort_request),
     RouteEntry("/flush_cache", ("GET", "POST"), "admin", information.flush_cache),
 )
