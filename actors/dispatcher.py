@@ -24,7 +24,9 @@ from .messages import (
     Generate,
     LiveRequests,
     Open,
+    Paused,
     Reconcile,
+    Resumed,
     Submit,
     ToDispatcher,
 )
@@ -107,6 +109,8 @@ class Dispatcher(Actor[ToDispatcher]):
             case AbortTag(tag):
                 for request in tuple(self._tags.get(tag, ())):
                     self._abort(request, f"aborted by name, {tag!r}")
+            case Paused() | Resumed():
+                self._hint(message)
             case LiveRequests():
                 return self._live_requests()
             case CoreStarted():
@@ -140,6 +144,15 @@ class Dispatcher(Actor[ToDispatcher]):
             return
         self._released = ()
         self._counts["admitted"] += 1
+
+    def _hint(self, message: Paused | Resumed) -> None:
+        """Pass on what may be lost: a program that can say no more in this context will not be computed."""
+        if isinstance(message, Paused) and len(message.tokens) // 4 >= self._options.context_length:
+            message = Paused(message.program)
+        try:
+            self._wires.scheduler.post(message)
+        except MailboxFull:
+            self._counts["hints_lost"] += 1
 
     def _live_requests(self) -> list[Open]:
         if self._live:  # whoever asks has lost the message it had at hand; an end in it would never be told again

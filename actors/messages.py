@@ -52,8 +52,10 @@ __all__ = [
     "LiveRequests",
     "NextLogprobs",
     "Open",
+    "Paused",
     "Reconcile",
     "Reset",
+    "Resumed",
     "RowFailure",
     "SchedulerStatistics",
     "Score",
@@ -190,7 +192,29 @@ class Deltas(Message, frozen=True):
     deltas: tuple[Delta, ...]
 
 
-ToDispatcher = Submit | Abort | AbortTag | LiveRequests | CoreStarted | Deltas | DispatcherStatistics
+class Paused(Message, frozen=True):
+    """A program waits on the outside world (a tool, a human): nothing of it is queued or running.
+
+    Its KV goes before that of others when slots run short.  tokens: int32, all that it has said so far, to be computed
+    while nothing else is to do; empty if nothing is to be.  Passed on to the scheduler; lost without harm.
+    """
+
+    program: int
+    tokens: bytes = b""
+
+
+class Resumed(Message, frozen=True):
+    """A program that paused goes on, or is over: nothing is computed for it ahead any more.  As with its next request.
+
+    Passed on to the scheduler.
+    """
+
+    program: int
+
+
+ToDispatcher = (
+    Submit | Abort | AbortTag | LiveRequests | CoreStarted | Deltas | Paused | Resumed | DispatcherStatistics
+)  # fmt: skip
 
 
 # --- dispatcher -> scheduler --------------------------------------------------------------------------------------
@@ -384,7 +408,9 @@ class SchedulerStatistics(Ask[dict[str, Any]], frozen=True):
     """Tell queue, rows, slots, cache hits, steps, retractions."""
 
 
-ToScheduler = Generate | Abort | AbortAll | Stopped | Reconcile | Flush | StepDone | SchedulerStatistics
+ToScheduler = (
+    Generate | Abort | AbortAll | Stopped | Reconcile | Flush | Paused | Resumed | StepDone | SchedulerStatistics
+)  # fmt: skip
 
 
 # --- scheduler and dispatcher -> detokenizer ----------------------------------------------------------------------

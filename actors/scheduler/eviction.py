@@ -1,4 +1,7 @@
-"""Who is evicted next: unlocked leaves, the least recently used first, leased ones behind all others."""
+"""Who is evicted next: unlocked leaves, the least recently used first, leased ones behind all others.
+
+Of the leased ones those come first that only programs lease which wait on the outside world.
+"""
 
 from __future__ import annotations
 
@@ -9,31 +12,32 @@ from .node import Node
 
 __all__ = ["EvictionOrder"]
 
-_PLAIN, _LEASED = 1, 2
+_PLAIN, _PAUSED, _LEASED = 1, 2, 3
 
 
 class EvictionOrder:
-    """Two lines of leaves, one of them leased.  That an entry is out of date is found out when it is next."""
+    """Three lines of leaves, two of them leased.  That an entry is out of date is found out when it is next."""
 
     def __init__(self) -> None:
-        self._lines: dict[int, list[tuple[int, int, Node]]] = {_PLAIN: [], _LEASED: []}  # last_used, ticket, node
+        # last_used, ticket, node
+        self._lines: dict[int, list[tuple[int, int, Node]]] = {_PLAIN: [], _PAUSED: [], _LEASED: []}
         self._tickets = count()
 
     def offer(self, node: Node) -> None:
         """Let a node stand in line if it is an unlocked leaf and does not stand there already."""
         if not node.queued and node.is_idle_leaf:
-            node.queued = _LEASED if node.leases else _PLAIN
+            node.queued = _line(node)
             heapq.heappush(self._lines[node.queued], (node.last_used, next(self._tickets), node))
 
-    def freed(self, node: Node) -> None:
-        """Let a node whose last lease is over stand among those without."""
-        if node.queued == _LEASED:
+    def lowered(self, node: Node) -> None:
+        """Let a node with a lease less, or one that counts less, stand in an earlier line if that is its place now."""
+        if node.queued > _line(node):
             node.queued = 0
             self.offer(node)
 
-    def next(self) -> Node | None:
-        """Take the next leaf to evict out of its line, or None if there is no unlocked leaf."""
-        for kind in (_PLAIN, _LEASED):
+    def next(self, *, plain: bool = False) -> Node | None:
+        """Take the next leaf to evict out of its line, or None if no leaf is unlocked (plain: and not leased)."""
+        for kind in (_PLAIN,) if plain else (_PLAIN, _PAUSED, _LEASED):
             line = self._lines[kind]
             while line:
                 stamp, _, node = heapq.heappop(line)
@@ -42,7 +46,13 @@ class EvictionOrder:
                 node.queued = 0
                 if not node.is_idle_leaf:
                     continue  # it is offered again when it becomes an unlocked leaf
-                if node.last_used == stamp and bool(node.leases) == (kind == _LEASED):
+                if node.last_used == stamp and _line(node) == kind:
                     return node
                 self.offer(node)
         return None
+
+
+def _line(node: Node) -> int:
+    if not node.leases:
+        return _PLAIN
+    return _PAUSED if node.paused == node.leases else _LEASED

@@ -28,6 +28,13 @@ class Memory:
             self.pool.give(self.tree.evict(short))
         return self.pool.take(count)
 
+    def spare(self, wanted: int) -> int:
+        """Tell how many slots, of so many, are free, or hold what nobody leases, which is evicted for it."""
+        short = wanted - self.pool.free
+        if short > 0:
+            self.pool.give(self.tree.evict(short, plain=True))
+        return min(wanted, self.pool.free)
+
     def give(self, slots: Slots) -> None:
         """Take back private slots."""
         self.pool.give(slots)

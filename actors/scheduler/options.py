@@ -24,6 +24,8 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     reserve_all: outputs of up to so many tokens are reserved whole; of longer ones, the share they usually need.
     reserve_least: tokens a running request always has in reserve, unless it needs fewer.
     prefix_cache: whether the tree is given anything; without it every prompt is computed.
+    eager_tokens: how many tokens of what paused programs have said are computed in a step of their own while there is
+    nothing else to do; 0 computes none.
     share_attention: whether the worker is told which rows share which slots; groups: from when on.
     """
 
@@ -38,6 +40,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     reserve_all: int = 64
     reserve_least: int = 16
     prefix_cache: bool = True
+    eager_tokens: int = 32
     share_attention: bool = True
     groups: GroupOptions = GroupOptions()
 
@@ -61,5 +64,6 @@ _LEAST = (
     ("patience", 1),
     ("share_tokens", 1),
     ("reserve_all", 0),
+    ("eager_tokens", 0),
     ("reserve_least", 1),
 )

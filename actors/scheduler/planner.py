@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..messages import Extend, Step
+from ..messages import Extend, Generate, Step
+from ..sampling import SamplingParams
 from .request import Request
 from .slot_pool import Slots
 from .state import Flight, State
@@ -46,6 +47,8 @@ class Planner:
         for row in tuple(state.prefilling):
             budget -= self._extend(row, budget)
         self._admit(budget)
+        if not (self._extends or len(decode_rows)):
+            self._foresee()
         if not (self._extends or len(decode_rows)):
             return None
         if options.prefix_cache:
@@ -203,6 +206,8 @@ class Planner:
                     request.cached = min(cached, request.prompt_tokens)
                     state.counters.prompt_tokens += request.prompt_tokens
                     state.counters.cached_tokens += request.cached
+                    if request.lease:
+                        state.eager.began(request.lease, request.cached)
                 budget -= self._extend(row, budget)
 
     def _shares_soon(self, request: Request, cached: int) -> bool:
@@ -225,6 +230,37 @@ class Planner:
         need = min(limit - cached, max(expected - cached, state.options.reserve_least))
         promised = estimate.promised(rows.expected, rows.limit, rows.length)
         return expected if need + promised <= state.memory.room else -1
+
+    # --- ahead -----------------------------------------------------------------------------------------------------
+
+    def _foresee(self) -> None:
+        """Compute a little of what a paused program will need, if no request is live and no step on its way.
+
+        Whoever comes meanwhile waits for that little and no more: each chunk is a row's whole life, and between two
+        nothing is held.  It takes free slots, and those of what nobody leases; if there are none, no more is computed.
+        """
+        state = self._state
+        if state.live or state.flights:
+            return
+        memory, eager = state.memory, state.eager
+        while not self._extends and (ahead := eager.first()) is not None:
+            program, tokens = ahead
+            node, start = memory.tree.match(tokens)
+            memory.tree.lock(node)  # its beginning makes no room for its end
+            size = memory.spare(min((len(tokens) >> 2) - start, state.options.eager_tokens))
+            if not size or program not in state.leases:
+                memory.tree.unlock(node)
+                eager.withdraw(program)
+                continue
+            chunk = tokens[: 4 * (start + size)]
+            request = Request(Generate(-program, chunk, SamplingParams(max_new_tokens=0), lease=program), -1, 0)
+            row = state.rows.take(request, node, memory.tree.slots(node), 0)
+            state.prefilling.append(row)
+            self._extend(row, size)
+            self._computing.clear()  # it is published as an answer is:
+            state.rows.ended[row] = True
+            state.leave(row)
+            eager.reached(program, start, start + size)
 
     # --- shortage --------------------------------------------------------------------------------------------------
 

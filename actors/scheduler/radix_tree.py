@@ -138,7 +138,7 @@ class RadixTree:
         parent = node.parent
         assert parent is not None, "a root has no tokens to split"
         upper = Node(parent, node.key[:size], node.slots[: size >> 2], node.last_used)
-        upper.locks, upper.leases = node.locks, node.leases
+        upper.locks, upper.leases, upper.paused = node.locks, node.leases, node.paused
         if node.locks > 1:
             self.crowded[upper] = None
         parent.children[upper.key[:4]] = upper
@@ -174,24 +174,39 @@ class RadixTree:
 
     # --- leases ----------------------------------------------------------------------------------------------------
 
-    def lease(self, node: Node) -> None:
-        """Ask that the path to `node` is evicted behind all that nobody leases, until its lease is ended as often."""
+    def lease(self, node: Node, *, paused: bool = False) -> None:
+        """Ask that the path to `node` is evicted behind all that nobody leases, until its lease is ended as often.
+
+        paused: before all that others lease.
+        """
         while node.parent is not None:
             if node.leases == 0:
                 self.leased += len(node.slots)
             node.leases += 1
+            node.paused += paused
             node = node.parent
 
-    def end_lease(self, node: Node) -> None:
+    def end_lease(self, node: Node, *, paused: bool = False) -> None:
         """Undo one lease, or what eviction has left of it."""
         while node.heir is not None:
             node = node.heir
         while node.parent is not None:
             assert node.leases > 0, "more leases ended than began"
             node.leases -= 1
+            node.paused -= paused
             if node.leases == 0:
                 self.leased -= len(node.slots)
-                self._order.freed(node)
+            self._order.lowered(node)
+            node = node.parent
+
+    def pause_lease(self, node: Node, *, back: bool = False) -> None:
+        """Let one lease count for less than those that are not paused; back: for as much again."""
+        while node.heir is not None:
+            node = node.heir
+        while node.parent is not None:
+            node.paused += -1 if back else 1
+            assert 0 <= node.paused <= node.leases, "more leases are paused than there are"
+            self._order.lowered(node)
             node = node.parent
 
     # --- shrinking -------------------------------------------------------------------------------------------------
@@ -201,14 +216,15 @@ class RadixTree:
         """How many tokens `evict` could free."""
         return self.tokens - self.locked
 
-    def evict(self, wanted: int) -> Slots:
+    def evict(self, wanted: int, *, plain: bool = False) -> Slots:
         """Let go of `wanted` tokens (fewer if locks leave fewer), in the order of `EvictionOrder`, ends first.
 
+        plain: of none that anybody leases.
         Returns their slots, which are the caller's from now on.  O(log n) a leaf.
         """
         parts: list[Slots] = []
         freed = 0
-        while freed < wanted and (node := self._order.next()) is not None:
+        while freed < wanted and (node := self._order.next(plain=plain)) is not None:
             part = self._cut(node, wanted - freed)
             parts.append(part)
             freed += len(part)
@@ -276,6 +292,8 @@ class RadixTree:
             assert node.parent.children.get(node.key[:4]) is node, "a child that its parent does not know"
             assert node.locks >= sum(child.locks for child in node.children.values()), "a lock below is missing above"
             assert node.leases >= sum(child.leases for child in node.children.values()), "a lease is missing above"
+            assert node.paused >= sum(child.paused for child in node.children.values()), "a pause is missing above"
+            assert node.paused <= node.leases, "more leases are paused than there are"
             assert node.queued or node.locks or node.children, "an unlocked leaf is not offered for eviction"
             assert (node in self.crowded) == (node.locks > 1), "a node's crowd is not what its locks say"
             locked += len(node.slots) if node.locks else 0

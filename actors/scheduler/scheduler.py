@@ -15,8 +15,10 @@ from ..messages import (
     CoreStarted,
     Flush,
     Generate,
+    Paused,
     Reconcile,
     Reset,
+    Resumed,
     SchedulerStatistics,
     StepDone,
     Stopped,
@@ -97,6 +99,10 @@ class Scheduler(Actor[ToScheduler]):
             case Stopped(requests):
                 for request in requests:
                     state.stop(request)
+            case Paused():
+                state.pause(message)
+            case Resumed(program):
+                state.resume(program)
             case Reconcile(requests):
                 state.reconcile(requests)
             case AbortAll():
@@ -144,6 +150,7 @@ class Scheduler(Actor[ToScheduler]):
             "slots_locked": memory.tree.locked,
             "slots_leased": memory.tree.leased,
             "leases": state.leases.count,
+            "programs_paused": state.leases.paused,
             "slots_private": state.rows.private(),
             "requests": counters.requests,
             "steps": counters.steps,
@@ -151,6 +158,8 @@ class Scheduler(Actor[ToScheduler]):
             "cached_tokens": counters.cached_tokens,
             "hit_rate": counters.cached_tokens / max(1, counters.prompt_tokens),
             "computed_tokens": counters.computed_tokens,
+            "eager_tokens": state.eager.computed,
+            "eager_tokens_used": state.eager.used,
             "prompts_saved": counters.prompts_saved,
             "output_tokens": counters.output_tokens,
             "decode_kv_tokens": counters.decode_kv_tokens,

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..messages import Finished, FinishReason, Flushed, Generate
+from ..messages import Finished, FinishReason, Flushed, Generate, Paused
 from .counters import Counters
+from .eager import Eager
 from .estimate import OutputEstimate
 from .groups import Groups
 from .leases import Leases
@@ -53,6 +54,7 @@ class State:
         self.rows = Rows(options.rows)
         self.queue = WaitingQueue(options, self.memory.tree)
         self.leases = Leases(self.memory.tree, options.slots * 3 // 4)
+        self.eager = Eager()
         self.estimate = OutputEstimate(options)
         self.groups = Groups(options.groups if options.share_attention else None, self.memory.tree, self.rows)
         self.news = News()
@@ -75,9 +77,11 @@ class State:
         """
         for program in message.released:
             self.leases.release(program)
+            self.eager.release(program)
         if message.request in self.live:
             return
         if message.lease:
+            self.resume(message.lease)
             self.leases.open(message.lease)
         request = Request(message, next(self._arrivals), self.next_step)
         self.live[request.number] = request
@@ -98,6 +102,17 @@ class State:
             self.finish(request, "length")
         else:
             self.queue.append(request)
+
+    def pause(self, message: Paused) -> None:
+        """Know that a program waits on the outside world, and what it will need."""
+        self.leases.pause(message.program)
+        if self.options.prefix_cache and self.options.eager_tokens:
+            self.eager.foresee(message.program, message.tokens)
+
+    def resume(self, program: int) -> None:
+        """Know that it waits no more; unknown programs are ignored."""
+        self.leases.resume(program)
+        self.eager.withdraw(program)
 
     def forward(self, row: int, step: int) -> None:
         """Let a row go on behind tokens it did not sample, as `step` tells; what later steps sample of it is surplus.
@@ -123,6 +138,7 @@ class State:
 
     def abort_all(self) -> None:
         """End every live request."""
+        self.eager.clear()
         for number in tuple(self.live):
             self.abort(number)
 
@@ -157,7 +173,7 @@ class State:
     def _end(self, request: Request) -> None:
         if request.row >= 0:
             self.rows.ended[request.row] = True
-            self._leave(request.row)
+            self.leave(request.row)
         elif request in self.queue:
             self.queue.remove(request)
 
@@ -165,11 +181,11 @@ class State:
         """Take a running request's row from it; it keeps its output and waits ahead of all that never ran."""
         self.counters.retractions += 1
         self.estimate.retracted()
-        self._leave(row)
+        self.leave(row)
 
     # --- rows are freed in one place -------------------------------------------------------------------------------
 
-    def _leave(self, row: int) -> None:
+    def leave(self, row: int) -> None:
         """Let a row take part in no further step, and free it as soon as none is in flight."""
         rows = self.rows
         if row in self.prefilling:
@@ -229,6 +245,7 @@ class State:
 
     def flush(self) -> Flushed:
         """Empty the cache of everything no request holds."""
+        self.eager.clear()
         freed = self.memory.flush()
         return Flushed(freed, self.memory.tree.tokens)
 

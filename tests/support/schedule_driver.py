@@ -9,7 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
-from callboard.actors.messages import Finished, Generate, Step, TokenLogprob, Tokens
+from callboard.actors.messages import Finished, Generate, Paused, Step, TokenLogprob, Tokens
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler.groups import GroupOptions
 from callboard.actors.scheduler.options import SchedulerOptions
@@ -98,6 +98,16 @@ class ScheduleDriver:
         self.collect()
         return asked
 
+    def pause(self, program: int, tokens: Sequence[int] = ()) -> None:
+        """Let a program wait on the outside world, behind these tokens."""
+        self.programs.add(program)
+        self.state.pause(Paused(program, pack(tokens)))
+        self.collect()
+
+    def resume(self, program: int) -> None:
+        self.state.resume(program)
+        self.collect()
+
     def abort(self, number: int) -> None:
         if self.asked[number].finish is None:
             self.asked[number].aborted = True
@@ -122,8 +132,10 @@ class ScheduleDriver:
             self.pending.append(step)
             self.steps.append(step)
             for extend in step.extends:
-                if extend.begin is not None:
+                if extend.begin is not None and extend.begin.request in self.asked:  # else it is what nobody asked for
                     self.asked[extend.begin.request].begun_at = len(self.steps)
+            eager = [extend for extend in step.extends if extend.begin and extend.begin.request not in self.asked]
+            assert not eager or (not self.state.live and len(self.pending) == 1), "ahead, while there was work to do"
         self.collect()
         return step
 
@@ -256,6 +268,8 @@ def simulate(
     }
     chosen.update(options)
     habits = random.Random(seed + 1)  # apart, so that a life stays the one it was
+    pauses = random.Random(seed + 2)
+    chosen.setdefault("eager_tokens", pauses.choice([0, 1, 5, 32]))
     some = habits.choice([0.0, 0.0, 0.5, 1.0])
     bound = some if bound is None else bound
     chosen.setdefault("share_attention", habits.random() < 0.9)
@@ -306,6 +320,12 @@ def simulate(
             driver.stop(rng.randrange(number + 1))
         if rng.random() < 0.02:
             driver.state.flush()
+        if pauses.random() < 0.3:
+            driver.pause(pauses.randrange(1, 6), [*prompt, *(pauses.randrange(8) for _ in range(pauses.randrange(20)))])
+            if pauses.random() < 0.3:
+                driver.resume(pauses.randrange(1, 6))
+            while pauses.random() < 0.7:
+                (driver.send if pauses.random() < 0.6 else driver.done)()
     driver.run()
     driver.verify()
     return driver

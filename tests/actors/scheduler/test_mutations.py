@@ -29,13 +29,13 @@ def frees_rows_while_they_are_in_flight(patch: pytest.MonkeyPatch) -> None:
             self._release(row)
 
     patch.setattr(State, "release_done", release_done)
-    leave = State._leave
+    leave = State.leave
 
     def now(self: State, row: int) -> None:
         leave(self, row)
         self.release_done()
 
-    patch.setattr(State, "_leave", now)
+    patch.setattr(State, "leave", now)
 
 
 def does_not_lock(patch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def keeps_the_lease_of_who_has_begun(patch: pytest.MonkeyPatch) -> None:
 def ends_leases_where_they_were(patch: pytest.MonkeyPatch) -> None:
     """Where eviction has cut a lease short, what is left of it is never ended."""
     end = RadixTree.end_lease
-    patch.setattr(RadixTree, "end_lease", lambda self, node: None if node.heir else end(self, node))
+    patch.setattr(RadixTree, "end_lease", lambda self, node, **how: None if node.heir else end(self, node, **how))
 
 
 def forgets_a_lease_in_a_split(patch: pytest.MonkeyPatch) -> None:
@@ -231,6 +231,47 @@ def holds_for_who_was_released(patch: pytest.MonkeyPatch) -> None:
         self._held[program + 100] = self._held.pop(program, None)
 
     patch.setattr(Leases, "hold", wrong)
+
+
+def forgets_a_pause_in_a_split(patch: pytest.MonkeyPatch) -> None:
+    split = RadixTree._split
+
+    def wrong(self: RadixTree, node: Node, size: int) -> Node:
+        upper = split(self, node, size)
+        upper.paused = 0
+        return upper
+
+    patch.setattr(RadixTree, "_split", wrong)
+
+
+def forgets_that_it_paused_when_it_asks_again(patch: pytest.MonkeyPatch) -> None:
+    def wrong(self: Leases, program: int) -> None:
+        self._paused.pop(program, None)
+
+    patch.setattr(Leases, "resume", wrong)
+
+
+def computes_ahead_of_what_waits(patch: pytest.MonkeyPatch) -> None:
+    admit = Planner._admit
+
+    def wrong(self: Planner, budget: int) -> None:
+        live, self._state.live = self._state.live, {}
+        self._foresee()
+        self._state.live = live
+        if not self._extends:
+            admit(self, budget)
+
+    patch.setattr(Planner, "_admit", wrong)
+
+
+def keeps_what_it_computed_ahead(patch: pytest.MonkeyPatch) -> None:
+    leave = State.leave
+
+    def wrong(self: State, row: int) -> None:
+        if self.rows.number[row] >= 0:
+            leave(self, row)
+
+    patch.setattr(State, "leave", wrong)
 
 
 def does_not_count_what_it_has_promised(patch: pytest.MonkeyPatch) -> None:
@@ -264,6 +305,10 @@ BUGS: list[Patch] = [
     ends_leases_where_they_were,
     forgets_a_lease_in_a_split,
     holds_for_who_was_released,
+    forgets_a_pause_in_a_split,
+    forgets_that_it_paused_when_it_asks_again,
+    computes_ahead_of_what_waits,
+    keeps_what_it_computed_ahead,
 ]
 
 
