@@ -9,6 +9,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from ..early import launches_early
 
 __all__ = ["add_rms_norm_", "rms_norm"]
 
@@ -16,11 +19,15 @@ __all__ = ["add_rms_norm_", "rms_norm"]
 @triton.jit
 def _norm(
     x_ptr, delta_ptr, weight_ptr, out_ptr, x_stride, delta_stride, epsilon,
-    C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr,
+    C: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < C
+    weight = tl.load(weight_ptr + column, inside, 0.0).to(tl.float32)
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
     x = tl.load(x_ptr + token * x_stride + column, inside, 0.0)
     if ADD:
         # The norm is of what the stream holds afterwards, rounded, as if these were two kernels.
@@ -28,7 +35,6 @@ def _norm(
         x = (x.to(tl.float32) + delta.to(tl.float32)).to(x.dtype)
         tl.store(x_ptr + token * x_stride + column, x, inside)
     wide = x.to(tl.float32)
-    weight = tl.load(weight_ptr + column, inside, 0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(wide * wide, 0) / C + epsilon)
     tl.store(out_ptr + token * C + column, (wide * scale * weight).to(out_ptr.dtype.element_ty), inside)
 
@@ -49,9 +55,10 @@ def _launch(x_TC: Tensor, delta_TC: Tensor | None, weight_C: Tensor, epsilon: fl
     out_TC = torch.empty(tokens, width, dtype=x_TC.dtype, device=x_TC.device)
     block = triton.next_power_of_2(width)
     added_TC = x_TC if delta_TC is None else delta_TC
+    early = launches_early(x_TC.device, tokens)
     _norm[(tokens,)](
         x_TC, added_TC, weight_C, out_TC, x_TC.stride(0), added_TC.stride(0), epsilon,
-        C=width, BLOCK=block, ADD=delta_TC is not None,
-        num_warps=min(16, max(1, block // 512)),  # pyright: ignore[reportCallIssue]: the launcher's
+        C=width, BLOCK=block, ADD=delta_TC is not None, DEPENDENT=early,
+        num_warps=min(16, max(1, block // 512)), launch_pdl=early,  # pyright: ignore[reportCallIssue]: the launcher's
     )  # fmt: skip
     return out_TC

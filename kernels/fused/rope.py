@@ -12,6 +12,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+
+from ..early import launches_early
 
 __all__ = ["Tuning", "rotate_and_store_"]
 
@@ -31,6 +34,7 @@ def _rotate_and_store(
     qkv_ptr, rotations_ptr, positions_ptr, slots_ptr, entries_ptr, q_norm_ptr, k_norm_ptr,
     token_stride, head_stride, entry_stride, epsilon,
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, NORM: tl.constexpr,
+    DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK_X + tl.arange(0, BLOCK_X)
@@ -38,6 +42,12 @@ def _rotate_and_store(
     inside = (head < H + 2 * K)[:, None] & (column < D)[None, :]
     head_XD, column_XD = head[:, None], column[None, :]
     places = qkv_ptr + token * token_stride + head_XD * head_stride + column_XD
+    position = tl.load(positions_ptr + token).to(tl.int64)
+    slot = tl.load(slots_ptr + token).to(tl.int64)
+    rotation = tl.load(rotations_ptr + position * D + column, column < D, 0.0)
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
     x = tl.load(places, inside, 0.0)
     turned = x.to(tl.float32)
     if NORM:
@@ -45,8 +55,6 @@ def _rotate_and_store(
         q_norm = tl.load(q_norm_ptr + column, column < D, 0.0).to(tl.float32)
         k_norm = tl.load(k_norm_ptr + column, column < D, 0.0).to(tl.float32)
         turned = turned * scale[:, None] * tl.where(head_XD < H, q_norm[None, :], k_norm[None, :])
-    position = tl.load(positions_ptr + token).to(tl.int64)
-    rotation = tl.load(rotations_ptr + position * D + column, column < D, 0.0)
     cos, sin = tl.split(tl.reshape(rotation, [BLOCK_D // 2, 2]))
     even, odd = tl.split(tl.reshape(turned, [BLOCK_X, BLOCK_D // 2, 2]))
     first = even * cos[None, :] - odd * sin[None, :]
@@ -57,7 +65,6 @@ def _rotate_and_store(
     is_value = head_XD >= H + K
     key_head = tl.where(is_value, head_XD - H - K, head_XD - H)
     offset = key_head * (2 * D) + tl.where(is_value, D, 0) + column_XD
-    slot = tl.load(slots_ptr + token).to(tl.int64)
     kept = tl.where(is_value, x, turned).to(entries_ptr.dtype.element_ty)
     tl.store(entries_ptr + slot * entry_stride + offset, kept, inside & (head_XD >= H))
 
@@ -81,10 +88,11 @@ def rotate_and_store_(
     block = tuning.heads_of_few if tokens <= tuning.few_tokens else tuning.heads_of_many
     normed = q_norm_D is not None and k_norm_D is not None
     grid = (tokens, triton.cdiv(row_heads, block))
+    early = launches_early(qkv_TXD.device, tokens)
     _rotate_and_store[grid](
         qkv_TXD, torch.view_as_real(rotations_LP), positions_T, slots_T, entries_SE,
         q_norm_D if normed else qkv_TXD, k_norm_D if normed else qkv_TXD,
         qkv_TXD.stride(0), qkv_TXD.stride(1), entries_SE.stride(0), epsilon,
         H=heads, K=kv_heads, D=head_dim, BLOCK_X=block, BLOCK_D=triton.next_power_of_2(head_dim), NORM=normed,
-        num_warps=tuning.warps,  # pyright: ignore[reportCallIssue]: the launcher's
+        DEPENDENT=early, num_warps=tuning.warps, launch_pdl=early,  # pyright: ignore[reportCallIssue]: the launcher's
     )  # fmt: skip

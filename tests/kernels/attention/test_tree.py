@@ -19,7 +19,7 @@ from callboard.kernels.attention.tree_tuning import TreeTile, TreeTuning
 from callboard.kernels.attention.triton_attention import TritonAttention
 from callboard.kernels.attention.tuning import Tuning
 
-from .tree_cases import EAGER, SMALL_TREE, Level, attention_for, check_tree, draw_tree, packed_batch, together
+from .tree_cases import EAGER, Level, attention_for, check_tree, draw_tree, packed_batch, together
 from .triton_cases import Case, wanted
 
 FLAT = (Level(40, (3, 20, 1, 5)),)
@@ -52,9 +52,8 @@ def test_any_ratio_of_heads_and_any_width(shape: tuple[int, int, int]) -> None:
     check_tree(draw_tree(NESTED, shape), shape, tuning=tuning)
 
 
-@pytest.mark.parametrize("fused_merge", [True, False])
-def test_own_keys_in_several_parts(fused_merge: bool) -> None:
-    tuning = Tuning(decode_keys=16, programs=40, smallest_part=1, fused_merge=fused_merge)
+def test_own_keys_in_several_parts() -> None:
+    tuning = Tuning(decode_keys=16, programs=40, smallest_part=1)
     check_tree(draw_tree((Level(64, (100, 20, 3)),), (4, 2, 16)), (4, 2, 16), own_tuning=tuning)
 
 
@@ -123,15 +122,11 @@ def test_where_every_layer_has_a_window_nothing_is_packed() -> None:
     assert attention_for(tree, (4, 2, 16), windows=(30, 30)).pack(tree.groups, 4) is None
 
 
-def test_without_tree_tuning_or_with_fixed_parts_rows_attend_alone() -> None:
+def test_without_tree_tuning_rows_attend_alone() -> None:
     tree = draw_tree(FLAT, (4, 2, 16))
     alone = TritonAttention(4, 2, 16, max_rows=4, device=DEVICE, dtype=torch.float32)
     assert attention_for(tree, (4, 2, 16)).pack(tree.groups, 4) is not None
-    fixed = TritonAttention(
-        4, 2, 16, max_rows=4, device=DEVICE, dtype=torch.float32, tuning=Tuning(fixed_part=64), tree=SMALL_TREE
-    )
     assert alone.pack(tree.groups, 4) is None
-    assert fixed.pack(tree.groups, 4) is None
     assert alone.scratch_bytes < attention_for(tree, (4, 2, 16), own_tuning=Tuning()).scratch_bytes
 
 

@@ -34,17 +34,22 @@ def test_a_soft_cap_bends_scores(soft_cap: float) -> None:
     check(draw(MIXED, (4, 2, 16)), (4, 2, 16), soft_cap=soft_cap, scale=2.0)
 
 
-@pytest.mark.parametrize("fused_merge", [True, False])
 @pytest.mark.parametrize("parts", range(1, 9))
-def test_a_row_in_any_number_of_parts(parts: int, fused_merge: bool) -> None:
-    tuning = Tuning(decode_keys=16, programs=parts, smallest_part=1, fused_merge=fused_merge)
+def test_a_row_in_any_number_of_parts(parts: int) -> None:
+    tuning = Tuning(decode_keys=16, programs=parts, smallest_part=1)
     check(draw([(1, 16 * parts - 3)], (2, 1, 16), parts), (2, 1, 16), tuning=tuning)
 
 
-@pytest.mark.parametrize("fused_merge", [True, False])
-def test_more_parts_than_are_merged_at_once(fused_merge: bool) -> None:
-    tuning = Tuning(decode_keys=16, programs=40, smallest_part=1, fused_merge=fused_merge)
+def test_more_parts_than_are_merged_at_once() -> None:
+    tuning = Tuning(decode_keys=16, programs=40, smallest_part=1)
     check(draw([(1, 600), (1, 3)], (2, 1, 16)), (2, 1, 16), tuning=tuning)
+
+
+@pytest.mark.parametrize("programs", [2, 6, 14, 200])
+def test_a_program_may_have_parts_of_several_rows(programs: int) -> None:
+    tuning = Tuning(decode_keys=16, programs=programs, smallest_part=1)
+    lengths = (1, 90, 16, 17, 240, 5, 64, 33, 15, 128)
+    check(draw([(1, length) for length in lengths], (4, 2, 16)), (4, 2, 16), tuning=tuning)
 
 
 @pytest.mark.parametrize("options", [{}, {"windows": (30,)}], ids=str)
@@ -113,27 +118,6 @@ def test_what_lengths_R_says_goes_over_the_host() -> None:
         lengths_R=case.batch.lengths_R,
     )
     check(Case(case.pool, bounded, case.q_THD, case.tables), (4, 2, 16))
-
-
-def test_fixed_parts_make_a_row_independent_of_its_batch() -> None:
-    tuning = Tuning(decode_keys=16, fixed_part=32, fixed_parts=3)
-    attention = TritonAttention(4, 2, 16, max_rows=9, device=DEVICE, dtype=torch.float32, tuning=tuning)
-    case = draw([(1, 90), (1, 200), (1, 1), (1, 33)], (4, 2, 16), lines=False)
-    together = attention.attend(case.q_THD, 0, case.pool, attention.plan(case.batch))
-    torch.testing.assert_close(together.double(), wanted(case, attention.scale), rtol=0, atol=2e-5)
-    assert case.batch.lengths_R is not None
-    for row, keys in enumerate(case.batch.lengths):
-        alone = AttentionBatch(
-            torch.tensor([0, 1], dtype=torch.int32),
-            [1],
-            [keys],
-            case.batch.table_RL[row : row + 1],
-            case.batch.slots_T[row : row + 1],
-            case.batch.positions_T[row : row + 1],
-            lengths_R=case.batch.lengths_R[row : row + 1],
-        )
-        result = attention.attend(case.q_THD[row : row + 1], 0, case.pool, attention.plan(alone))
-        assert torch.equal(result[0], together[row])
 
 
 def test_it_tells_its_scratch() -> None:
