@@ -108,6 +108,7 @@ class Tree:
                 worker=wires.worker,
                 detokenizer=wires.detokenizer,
                 dispatcher=wires.dispatcher,
+                recorded=wires.recorded,
             ),
             name="scheduler",
             mailbox=deep,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .core import Ref
+from .recorded import Recorded
 
 __all__ = ["Wires"]
 
@@ -12,9 +13,11 @@ __all__ = ["Wires"]
 class Wires:
     """The refs of one engine's actors.  The pipeline is a ring (tokens come back to the dispatcher), so some actors
     start before those they speak to; an address is looked up when it is first used, and survives restarts.
+
+    recorded: the requests that somebody records, which the engine names and the scheduler follows.
     """
 
-    __slots__ = ("detokenizer", "dispatcher", "grammar", "scheduler", "tokenizer", "worker")
+    __slots__ = ("detokenizer", "dispatcher", "grammar", "recorded", "scheduler", "tokenizer", "worker")
 
     tokenizer: Ref[Any]
     grammar: Ref[Any]
@@ -22,3 +25,6 @@ class Wires:
     scheduler: Ref[Any]
     worker: Ref[Any]
     detokenizer: Ref[Any]
+
+    def __init__(self) -> None:
+        self.recorded = Recorded()

@@ -145,6 +145,8 @@ class Planner:
         end = start + size
         slots = memory.take(size)
         first = rows.last_step[row] < 0
+        if first and state.recorded.tracks:
+            state.recorded.phase(request.number, "prefill")
         complete = end == target
         sample = complete and request.max_new_tokens > 0
         targets_start, targets = _targets(request, start, end)

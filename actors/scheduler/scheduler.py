@@ -27,6 +27,7 @@ from ..messages import (
     ToScheduler,
     ToWorker,
 )
+from ..recorded import Recorded
 from .options import SchedulerOptions
 from .planner import Planner
 from .settle import settle
@@ -43,6 +44,7 @@ class Scheduler(Actor[ToScheduler]):
     It starts with empty hands: it tells the worker to forget every row, and the dispatcher to send live requests again.
     clock: seconds, for the statistics.  first_step: the number of its first step; by default one that no earlier
     scheduler can have used, so that a worker's late word to that one is not taken for an answer to this one.
+    recorded: the requests to tell a timeline of.
     """
 
     def __init__(
@@ -54,8 +56,11 @@ class Scheduler(Actor[ToScheduler]):
         *,
         clock: Callable[[], float] = time.perf_counter,
         first_step: int | None = None,
+        recorded: Recorded | None = None,
     ) -> None:
-        self.state = State(options, time.time_ns() // 1000 if first_step is None else first_step)
+        first_step = time.time_ns() // 1000 if first_step is None else first_step
+        self._recorded = recorded = Recorded() if recorded is None else recorded
+        self.state = State(options, first_step, recorded)
         self._planner = Planner(self.state)
         self._worker = worker
         self._detokenizer = detokenizer
@@ -64,6 +69,7 @@ class Scheduler(Actor[ToScheduler]):
 
     async def __aenter__(self) -> Self:
         self._worker.post(Reset())
+        self._recorded.forget_steps()
         if self._dispatcher is not None:
             self._dispatcher.post(CoreStarted())
         return self
@@ -82,6 +88,8 @@ class Scheduler(Actor[ToScheduler]):
             state.count()
             state.counters.host_seconds += self._clock() - begun
             if step is not None:
+                if self._recorded.tracks:
+                    self._recorded.step(step)
                 await self._worker.tell(step)
             await self._tell_news(inbox)
             mail = inbox.drain() if step is not None and len(state.flights) < in_flight else await inbox.batch()
@@ -91,6 +99,8 @@ class Scheduler(Actor[ToScheduler]):
         begun = self._clock()
         match message:
             case StepDone():
+                if self._recorded.sent:
+                    self._recorded.step_done(message.number)
                 settle(state, message)
             case Generate():
                 state.admit(message)

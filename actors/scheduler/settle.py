@@ -90,6 +90,8 @@ def _take_tokens(
         request = rows.request[row]
         assert request is not None
         news.cached[request.number] = max(request.cached, 0)
+        if state.recorded.tracks:
+            state.recorded.phase(request.number, "decode")
     if done.logprobs:
         _take_logprobs(state, done, sampled, tokens, places)
     stopped = (rows.stops[sampled] == tokens[:, None]).any(axis=1)

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..messages import Finished, FinishReason, Flushed, Generate, Paused
+from ..messages import Finished, FinishReason, Flushed, Generate
+from ..recorded import Recorded
 from .counters import Counters
 from .eager import Eager
 from .estimate import OutputEstimate
@@ -45,10 +46,12 @@ class State:
     leaving: rows that are over but still in flight.  retired: rows the worker is to forget with the next step.
     prefilling: rows whose tokens are not all sent, those with forced ones first, prompts in order of admission.
     surplus: the last step with a token that nobody wants of a row that goes on.  settled: the last step that is done.
+    recorded: the requests that somebody records.
     """
 
-    def __init__(self, options: SchedulerOptions, first_step: int) -> None:
+    def __init__(self, options: SchedulerOptions, first_step: int, recorded: Recorded | None = None) -> None:
         options.verify()
+        self.recorded = Recorded() if recorded is None else recorded
         self.options = options
         self.memory = Memory(options.slots)
         self.rows = Rows(options.rows)
@@ -86,6 +89,8 @@ class State:
         request = Request(message, next(self._arrivals), self.next_step)
         self.live[request.number] = request
         self.counters.requests += 1
+        if self.recorded.tracks:
+            self.recorded.phase(request.number, "queued")  # again, if the scheduler was restarted
         total = self.memory.total
         if not request.prompt_tokens or len(request.prompt) % 4:
             self.finish(request, "error", message=f"prompt: {len(request.prompt)} bytes are no int32 tokens")
@@ -181,7 +186,9 @@ class State:
         """Take a running request's row from it; it keeps its output and waits ahead of all that never ran."""
         self.counters.retractions += 1
         self.estimate.retracted()
-        self.leave(row)
+        if self.recorded.tracks:
+            self.recorded.phase(int(self.rows.number[row]), "retracted")
+        self._leave(row)
 
     # --- rows are freed in one place -------------------------------------------------------------------------------
 
