@@ -12,8 +12,8 @@ from ...actors.sampling import SamplingParams
 __all__ = ["EVERYTHING", "Capabilities"]
 
 EVERYTHING = frozenset(SamplingParams.__struct_fields__) - {"heal", "begin", "reasoning"}
-"""Every field of SamplingParams that can travel with a text: healing needs the prompt's tokens, and a server that parts
-reasoning from answers binds the answer by itself.
+"""Every field of SamplingParams that any server of /generate knows.  Healing and constraints behind reasoning are for
+those that tell of it.
 """
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
-from ...actors.messages import Delta, Finish, FinishReason, TokenLogprob
+from ...actors.messages import Delta, Finish, FinishReason, Healed, TokenLogprob
 from ...actors.sampling import SamplingParams
 from ...actors.stop_regex import StopSearch
 from .fault import Fault
@@ -16,7 +16,7 @@ from .fault import Fault
 __all__ = ["NativeReply", "native_request"]
 
 _BESIDE = frozenset(
-    {"return_logprob", "top_logprobs_num", "logprob_start", "seed"}
+    {"return_logprob", "top_logprobs_num", "logprob_start", "seed", "reasoning"}
 )  # not in sampling_params, or renamed
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 
@@ -35,6 +35,8 @@ def native_request(prompt: str | Sequence[str | list[int]], sampling: SamplingPa
         params["sampling_seed"] = sampling.seed
     ids = not isinstance(prompt, str) and any(not isinstance(one, str) for one in prompt)
     body: dict[str, Any] = {"input_ids" if ids else "text": prompt, "sampling_params": params}
+    if sampling.reasoning is not None:
+        body["require_reasoning"] = True
     if sampling.return_logprob or sampling.logprob_start >= 0:
         body |= {
             "return_logprob": True,
@@ -128,6 +130,7 @@ class NativeReply:
             raise Fault(_aborted(told.get("status_code"), f"{self._who}: {message or 'the generation was aborted'}"))
         if kind == "error":
             raise Fault(GenerationFailed(f"{self._who}: {message or 'the generation failed'}"))
+        healed = meta.get("healed")
         named: FinishReason = "length" if kind == "length" else "stop"
         return Finish(
             reason=named,
@@ -137,6 +140,7 @@ class NativeReply:
             cached_tokens=int(meta.get("cached_tokens") or 0),
             completion_tokens=int(meta.get("completion_tokens") or 0),
             retractions=int(meta.get("num_retractions") or 0),
+            healed=None if healed is None else msgspec.convert(healed, Healed),
             tail=self._text,  # which of the tokens lie wholly inside the text is not told
         )
 

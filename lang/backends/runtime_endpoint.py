@@ -15,6 +15,7 @@ from ...actors.backend import Prompt, Scores
 from ...actors.chat_template import ChatTemplate
 from ...actors.errors import GenerationFailed, InvalidRequest
 from ...actors.messages import Delta
+from ...actors.reasoning import MODEL_TYPES, Markers
 from ...actors.sampling import SamplingParams
 from .capabilities import EVERYTHING, Capabilities
 from .fault import Retries
@@ -42,7 +43,8 @@ class RuntimeEndpoint(HttpBackend):
 
     verify: a PEM file of certificates to trust, or an SSLContext.  The chat template is `chat_template`, or the one
     called `chat_template_name`, or what the server tells of its own; a server that tells none gets roles written
-    plainly.  Entering it asks the server for its model: GenerationFailed if it cannot be reached.
+    plainly.  Entering it asks the server for its model: GenerationFailed if it cannot be reached.  `heal`, and
+    constraints that bind behind reasoning, are among its capabilities from then on, if the server tells of them.
     """
 
     knows_texts = True
@@ -74,6 +76,7 @@ class RuntimeEndpoint(HttpBackend):
         )
         self._template_given = chat_template is not None
         self._incremental = False
+        self._markers: Markers | None = None  # of the reasoning that the server tells from answers
         self.model_info: dict[str, Any] = {}
 
     @property
@@ -89,7 +92,18 @@ class RuntimeEndpoint(HttpBackend):
             server = await self._either("/server_info", "/get_server_info")
         except (GenerationFailed, InvalidRequest):  # not every key may ask for it; what it tells is a nicety
             server = {}
+        self._learn_abilities(server)
         self._incremental = bool(server.get("incremental_streaming_output") or server.get("stream_output"))
+
+    def _learn_abilities(self, server: Mapping[str, Any]) -> None:
+        """Take up what not every server can; `server` is what /server_info tells."""
+        parser = server.get("reasoning_parser")
+        self._markers = MODEL_TYPES.get(parser.lower()) if isinstance(parser, str) else None
+        self.binds_answers = self._markers is not None
+        more = {"reasoning"} if self.binds_answers else set[str]()
+        if self.model_info.get("token_healing") is True:
+            more.add("heal")
+        self.capabilities = msgspec.structs.replace(_ABLE, sampling=EVERYTHING | more)
 
     async def _either(self, path: str, older: str) -> dict[str, Any]:
         """Ask one route, or the one an older server has in its place."""
@@ -109,6 +123,7 @@ class RuntimeEndpoint(HttpBackend):
     # --- as a backend ------------------------------------------------------------------------------------------------
 
     def _attempt(self, prompt: Prompt, sampling: SamplingParams) -> Attempt:
+        self._verify_markers(sampling.reasoning)
         body = {**native_request(prompt.text, sampling), **self._shown(prompt), "stream": True}
 
         async def attempt() -> AsyncGenerator[Delta, None]:
@@ -120,6 +135,13 @@ class RuntimeEndpoint(HttpBackend):
                         yield delta
 
         return attempt
+
+    def _verify_markers(self, asked: Markers | None) -> None:
+        told = self._markers
+        if asked is not None and told is not None and (asked.begin, asked.end) != (told.begin, told.end):
+            raise InvalidRequest(
+                "model_type", f"its reasoning ends with {asked.end!r}, and what {self.who} parts ends with {told.end!r}"
+            )
 
     def verify_image(self, url: str) -> None:
         if self.model_info.get("has_image_understanding") is False:

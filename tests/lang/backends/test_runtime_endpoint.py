@@ -17,8 +17,10 @@ import callboard as cb
 from callboard import Aborted, InvalidRequest, OpenAI, RuntimeEndpoint
 from callboard.actors.backend import Backend, Prompt
 from callboard.actors.engine import Engine
+from callboard.actors.reasoning import markers_of
 from callboard.actors.sampling import SamplingParams
 
+from ...actors.gateway.fake_engine import FakeEngine
 from ...actors.gateway.serving import serving as serving_engine
 from ...actors.tiny_model import write_tiny_model
 from .dialects import NATIVE, service_of
@@ -301,3 +303,53 @@ async def test_a_generation_that_somebody_aborted_is_aborted():
             with pytest.raises(Aborted, match="ended by its name"):
                 async for _ in remote.generate(Prompt(text="x"), SamplingParams()):
                     pass
+
+
+@cb.function
+def healed(s: Any, beginning: str) -> None:
+    s += beginning + cb.gen("one", max_tokens=6, heal=True)
+    s += " The capital of J" + cb.gen("two", max_tokens=6, heal=True)
+
+
+async def test_a_prompt_s_end_is_healed_there_as_here(tmp_path: Path):
+    with anyio.fail_after(120):
+        async with served(tmp_path) as (engine, url), RuntimeEndpoint(url) as remote:
+            for beginning in ("x + 1", "Stop he", "The capital of Fr"):
+                told: list[Any] = []
+                for backend in (engine, remote):
+                    state = await healed.arun(beginning, backend=backend, temperature=0.0)
+                    metas = [state.get_meta_info(name) for name in ("one", "two")]
+                    told.append([state["one"], metas[0]["output_ids"], metas[0].get("healed"), metas[1]["healed"]])
+                    assert state.text() == f"{beginning}{state['one']} The capital of J{state['two']}"
+                assert told[0] == told[1]
+
+
+async def test_a_server_that_does_not_heal_is_not_asked_to():
+    pages = {"/model_info": MODEL, "/server_info": {}}
+    async with serving(Service(NATIVE.speak, pages=pages)) as service, RuntimeEndpoint(service.url) as remote:
+        with pytest.raises(InvalidRequest, match=r"heal: the server at .* has no such setting"):
+            await healed.arun("a", backend=remote)
+
+
+@cb.function
+def thinking(s: Any, prompt: str, model_type: str) -> None:
+    s += prompt
+    s += cb.separate_reasoning(cb.gen("x", regex="[a-z]+", max_tokens=100), model_type=model_type)
+
+
+async def test_reasoning_is_told_apart_and_a_constraint_binds_what_is_behind_it():
+    fake, parsing = FakeEngine(), {"reasoning_parser": "deepseek-r1"}  # it says what it is asked
+    with anyio.fail_after(60):
+        async with (
+            serving_engine(fake, **parsing) as server,
+            RuntimeEndpoint(server.url) as remote,
+        ):
+            state = await thinking.arun("Let me see.</think>\nyes", "deepseek-r1", backend=remote)
+            assert (state["x_reasoning_content"], state["x"]) == ("Let me see.", "yes")
+            assert fake.samplings[-1].reasoning == markers_of("deepseek-r1")
+            with pytest.raises(InvalidRequest, match="model_type: its reasoning ends with '◁/think▷'"):
+                await thinking.arun("a", "kimi", backend=remote)
+        async with serving_engine(fake) as server, RuntimeEndpoint(server.url) as remote:  # which parts nothing itself
+            state = await thinking.arun("Let me see.</think>\nyes", "deepseek-r1", backend=remote)
+            assert (state["x_reasoning_content"], state["x"]) == ("Let me see.", "yes")
+            assert fake.samplings[-1].reasoning is None
