@@ -1,0 +1,215 @@
+"""Prompts that are more than one line of tokens: branches joined side by side, and positions that jump.
+
+    columns     [0, 4) stem   [4, 7) first   [7, 9) second   [9, ...) behind the join
+    positions   [0, 4)        [4, 7)         [4, 6)          [7, ...)
+    sees        itself        stem, itself   stem, itself    everything
+
+A token's column is its place in the prompt, its position is what its keys are rotated by, and it sees what its own line
+has before it.  What stands in a line depends on nothing else, so its KV is the same wherever the line is joined.
+
+Words (int32) tell where the lines are, in the order of their columns, a fork's before those inside of its branches:
+
+    start, count, (length, offset) * count    `count` branches of so many tokens, side by side from column `start` on;
+                                              each begins `offset` positions behind the stem's end
+    start, 0, offset                          from column `start` on, positions are so much higher
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+
+__all__ = ["Line", "Origin", "pack_joins", "read_line"]
+
+_DEEPEST = 64
+"""How many forks may stand inside each other."""
+
+Fork = tuple[int, ...]
+
+
+class Line:
+    """Tokens one behind the other, from an origin on; without one, from the beginning.
+
+    tokens: int32.  columns: how many it has, the origin's included.  position: that of the token behind it.
+    """
+
+    __slots__ = ("columns", "origin", "position", "tokens")
+
+    def __init__(self, origin: Origin | None, tokens: bytes) -> None:
+        self.origin, self.tokens = origin, tokens
+        own = len(tokens) // 4
+        self.columns = own if origin is None else origin.columns + own
+        self.position = own if origin is None else origin.position + own
+
+    @property
+    def base(self) -> int:
+        """How many columns stand before its own tokens."""
+        return 0 if self.origin is None else self.origin.columns
+
+    @property
+    def namespace(self) -> str:
+        """Where its tokens' KV is known: what stands before them is a part of the name."""
+        return "" if self.origin is None else self.origin.namespace
+
+    @property
+    def flat(self) -> bytes:
+        """The tokens of all columns."""
+        return self.tokens if self.origin is None else self.origin.tokens + self.tokens
+
+    @property
+    def key(self) -> tuple[str, bytes]:
+        """What it is known by: equal lines have equal KV."""
+        return self.namespace, self.tokens
+
+    def lines(self) -> tuple[Line, ...]:
+        """Name all lines that are before it, each behind those it needs."""
+        found: dict[Line, None] = {}
+        stack = [(line, False) for line in ([] if self.origin is None else self.origin.lines[::-1])]
+        while stack:
+            line, ready = stack.pop()
+            if ready or line.origin is None:
+                found.setdefault(line)
+            elif line not in found:
+                stack.append((line, True))
+                stack += [(above, False) for above in line.origin.lines[::-1]]
+        return tuple(found)
+
+
+class Origin:
+    """What stands before a line: other lines side by side, with a stem in common; one of them where positions jump.
+
+    stem: the columns that the lines have in common.  tokens: int32, of all its columns.  position: of the next token.
+    """
+
+    def __init__(self, stem: Line, lines: tuple[Line, ...], tokens: bytes, position: int) -> None:
+        self.stem, self.lines, self.tokens, self.position = stem.columns, lines, tokens, position
+        self.columns = len(tokens) // 4
+        self._own = stem
+
+    @property
+    def shift(self) -> int:
+        """How far the position of what follows is ahead of its column."""
+        return self.position - self.columns
+
+    @property
+    def jumps(self) -> bool:
+        """Whether it is one line, behind which positions jump."""
+        return len(self.lines) == 1
+
+    @cached_property
+    def namespace(self) -> str:
+        """Name it by all that is before it: a digest of 128 bits."""
+        digest = blake2b(digest_size=16)
+        _feed(digest, b"stem", self._own.namespace.encode(), self._own.tokens, b"%d" % self.position)
+        for line in self.lines:
+            if line.origin is self._own.origin:  # the stem was said
+                _feed(digest, b"same", line.tokens[len(self._own.tokens) :])
+            else:
+                _feed(digest, b"other", line.namespace.encode(), line.tokens)
+        return digest.hexdigest()
+
+
+def _feed(digest: blake2b, *parts: bytes) -> None:
+    for part in parts:
+        digest.update(b"%d:" % len(part))
+        digest.update(part)
+
+
+def pack_joins(forks: Iterable[Fork]) -> bytes:
+    """Pack forks, each as its words."""
+    return np.array([word for fork in forks for word in fork], np.int32).tobytes()
+
+
+def read_line(tokens: bytes, joins: bytes = b"") -> Line:
+    """Read a prompt.  Raises ValueError for words that tell of no prompt that could be."""
+    line = _Reader(tokens, joins).read()
+    if line.origin is not None and not line.tokens and not line.origin.jumps:
+        raise ValueError("nothing stands behind the last join; at least one token must, for it sees all before it")
+    return line
+
+
+class _Reader:
+    def __init__(self, tokens: bytes, joins: bytes) -> None:
+        if len(tokens) % 4 or len(joins) % 4:
+            raise ValueError(f"{len(tokens)} bytes of tokens and {len(joins)} of joins are not both int32")
+        self._tokens = tokens
+        self._words: list[int] = np.frombuffer(joins, np.int32).tolist()
+        self._at = 0
+
+    def read(self) -> Line:
+        end = len(self._tokens) // 4
+        line = self._run(Line(None, b""), 0, end, 0)
+        if self._at < len(self._words):
+            raise ValueError(f"word {self._at} tells of column {self._words[self._at]}; {end} tokens are given")
+        return line
+
+    def _run(self, line: Line, start: int, end: int, depth: int) -> Line:
+        """Go on from `line` with what stands at the columns [start, end)."""
+        if depth > _DEEPEST:
+            raise ValueError(f"more than {_DEEPEST} forks stand inside each other")
+        while (found := self._next(end)) is not None:
+            at, count = found
+            if not start <= at <= end:
+                raise ValueError(f"a fork at column {at}, behind one that reaches to {start}, before {end}")
+            line = self._said(line, start, at)
+            if count:
+                line, start = self._fork(line, at, end, self._branches(count), depth)
+            else:
+                line, start = self._jump(line, self._word()), at
+        return self._said(line, start, end)
+
+    def _next(self, end: int) -> tuple[int, int] | None:
+        """Take the start and the count of the next fork that begins before `end`; a jump may stand at the very end."""
+        if self._at + 2 > len(self._words):
+            return None
+        at, count = self._words[self._at : self._at + 2]
+        last = count == 0 and at == end and 4 * end == len(self._tokens)
+        if at >= end and not last:
+            return None
+        self._at += 2
+        return at, count
+
+    def _word(self) -> int:
+        if self._at >= len(self._words):
+            raise ValueError("the words end inside of a fork")
+        self._at += 1
+        word = self._words[self._at - 1]
+        if word < 0:
+            raise ValueError(f"{word} is no length or offset; they are at least 0")
+        return word
+
+    def _branches(self, count: int) -> list[tuple[int, int]]:
+        if count < 0:
+            raise ValueError(f"{count} is no number of branches")
+        return [(self._word(), self._word()) for _ in range(count)]
+
+    def _said(self, line: Line, start: int, end: int) -> Line:
+        return line if start == end else Line(line.origin, line.tokens + self._tokens[4 * start : 4 * end])
+
+    @staticmethod
+    def _jump(line: Line, offset: int) -> Line:
+        if not offset:
+            return line
+        position = line.position + offset
+        while not line.tokens and line.origin is not None and line.origin.jumps:
+            line = line.origin.lines[0]  # jumps one behind the other are one
+        return Line(Origin(line, (line,), line.flat, position), b"")
+
+    def _fork(self, stem: Line, start: int, end: int, branches: list[tuple[int, int]], depth: int) -> tuple[Line, int]:
+        """Read branches from column `start` on; give the line behind them, and its column."""
+        lines: list[Line] = []
+        first = start
+        for length, offset in branches:
+            if not length:  # it said nothing: nothing of it is seen
+                continue
+            if start + length > end:
+                raise ValueError(f"a branch of {length} tokens from column {start} on reaches beyond column {end}")
+            lines.append(self._run(self._jump(stem, offset), start, start + length, depth + 1))
+            start += length
+        if len(lines) < 2:  # one branch is a line that goes on
+            return (lines[0] if lines else stem), start
+        tokens = stem.flat + self._tokens[4 * first : 4 * start]
+        return Line(Origin(stem, tuple(lines), tokens, max(line.position for line in lines)), b""), start
