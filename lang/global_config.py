@@ -14,10 +14,11 @@ __all__ = ["GlobalConfig", "global_config"]
 class GlobalConfig:
     """Tell and set what the house keeps.  It holds nothing itself: there is one place where a default backend stands.
 
-    skip_special_tokens_in_output: False shows special tokens in what is generated.  enable_precache_with_tracing and
-    enable_parallel_encoding: hints on how to compute; no text depends on them.  verbosity: kept, and without effect,
-    for what is logged is the `logging` module's business.  spaces_between_special_tokens_in_out: always True, as the
-    tokenizer says.
+    skip_special_tokens_in_output: False shows special tokens in what is generated.  enable_precache_with_tracing: what
+    batches do that are not told (`precache`); SGLang's is True, but a trace enters the body once more, so here it is
+    False until somebody sets it.  enable_parallel_encoding: a hint on how to compute; no text depends on it.
+    verbosity: kept, and without effect, for what is logged is the `logging` module's business.
+    spaces_between_special_tokens_in_out: always True, as the tokenizer says.
     """
 
     __slots__ = ("_house",)
@@ -55,7 +56,7 @@ class GlobalConfig:
 
     @property
     def enable_precache_with_tracing(self) -> bool:
-        """Whether a batch may compute what its programs begin with before they run."""
+        """Whether a batch that is not told computes what its programs begin with before they run."""
         return self._house.settings.precache
 
     @enable_precache_with_tracing.setter

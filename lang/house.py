@@ -35,7 +35,7 @@ class Settings:
 
     def __init__(self) -> None:
         self.skip_special_tokens = True
-        self.precache = True
+        self.precache = False
         self.parallel_encoding = True
         self.verbosity = 0
 

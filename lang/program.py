@@ -109,7 +109,7 @@ class Program:
         generator_style: bool = False,
         order: str = "input",
         on_error: str = "raise",
-        precache: bool = False,
+        precache: bool | None = None,
         **sampling: Any,
     ) -> Any:
         """Run once for each item, many at the same time, and give the states in the items' order.
@@ -118,7 +118,8 @@ class Program:
         at once (there are no threads).  generator_style: give an iterator instead of a list, in `order` "input" or
         "completion".  on_error: "raise" ends the batch with the first error; "return" gives failed states too, whose
         `error()` tells.  precache: trace what all begin with, and let the backend compute that before anything runs;
-        the body is entered once more for it, up to the first thing that is not constant.
+        the body is entered once more for it, up to the first thing that is not constant.  None does as
+        `global_config.enable_precache_with_tracing` says.
         """
         batch = self.arun_batch(
             batch_kwargs, backend=backend, num_threads=num_threads, progress_bar=progress_bar, order=order,
@@ -136,14 +137,15 @@ class Program:
         generator_style: bool = False,  # noqa: ARG002  (the batch is both)
         order: str = "input",
         on_error: str = "raise",
-        precache: bool = False,
+        precache: bool | None = None,
         **sampling: Any,
     ) -> Batch:
         """Do what `run_batch` does, in async code: `await` gives the list, `async for` the states one by one."""
         chosen = HOUSE.choose(backend)
         defaults = self._defaults(sampling, chosen)
         calls = [self._item(item, chosen, defaults) for item in batch_kwargs]
-        return Batch(calls, chosen, Items(num_threads, order, on_error, progress_bar), precache=precache)
+        ahead = HOUSE.settings.precache if precache is None else precache
+        return Batch(calls, chosen, Items(num_threads, order, on_error, progress_bar), precache=ahead)
 
     # --- without arguments -------------------------------------------------------------------------------------------
 

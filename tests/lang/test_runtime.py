@@ -145,9 +145,10 @@ def test_the_settings_are_those_of_the_process_and_checked() -> None:
     assert (config.verbosity, config.skip_special_tokens_in_output, config.spaces_between_special_tokens_in_out) == (
         0, True, True,
     )  # fmt: skip
-    assert (config.enable_precache_with_tracing, config.enable_parallel_encoding) == (True, True)
+    assert (config.enable_precache_with_tracing, config.enable_parallel_encoding) == (False, True)
     for name, value in (
         ("spaces_between_special_tokens_in_out", False), ("enable_parallel_encoding", 1), ("verbosity", -1),
+        ("enable_precache_with_tracing", None),
         ("skip_special_tokens_in_output", "no"), ("default_backend", 5),
     ):  # fmt: skip
         with pytest.raises(sgl.InvalidRequest):

@@ -12,6 +12,7 @@ import pytest
 import callboard as cb
 from callboard.actors.engine import Engine
 from callboard.lang.graph import Graph
+from callboard.lang.house import HOUSE, Settings
 
 from ..actors.tiny_model import write_tiny_model
 
@@ -140,6 +141,21 @@ async def test_a_batch_has_computed_first_what_all_begin_with(scripted: Any) -> 
         assert len(backend.prompts) == 8
         await judge.arun_batch(items[:1], backend=backend, precache=True)
         assert len(backend.prefilled) == 1  # one has nothing in common
+
+
+@pytest.mark.anyio
+async def test_the_process_may_say_it_for_all_its_batches(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [{"rules": "be fair", "essay": f"number {index}"} for index in range(2)]
+    monkeypatch.setattr(HOUSE, "settings", Settings())
+    async with scripted() as backend:
+        cb.global_config.enable_precache_with_tracing = True
+        await judge.arun_batch(items, backend=backend)
+        assert len(backend.prefilled) == 1
+        await judge.arun_batch(items, backend=backend, precache=False)
+        assert len(backend.prefilled) == 1
+        cb.global_config.enable_precache_with_tracing = False
+        await judge.arun_batch(items, backend=backend)
+        assert len(backend.prefilled) == 1
 
 
 @pytest.mark.anyio
