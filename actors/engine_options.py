@@ -22,13 +22,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: requests computed at once; None is 64 on a CPU and 256 on a GPU.  kv_slots: tokens the KV pool holds; None
     sizes it from memory.  mem_fraction: of a GPU's memory, what weights, KV pool and all else may take together.
     chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192 on a GPU.  attention: "reference"
-    or, on a GPU only, "triton", our kernels alone; "auto" takes what is fastest.  max_queued: requests admitted at
-    once.  in_flight: steps sent ahead of their results; 1 is no overlap.  prefix_cache: whether requests share the KV
-    of equal beginnings.  share_attention: whether rows that decode on a GPU read the KV they share once for all of
-    them.  fast_forward: whether tokens that a grammar leaves no choice about are computed in one pass.
-    deterministic: the same prompt, parameters and seed give the same tokens, whatever runs beside them and however the
-    prompt is cut or cached; on a GPU only, and slower.  threads: of torch on the CPU, None leaves them as they are
-    (they belong to the whole process).  seed: makes requests that bring no seed repeatable.
+    or, on a GPU only, "triton", our kernels alone, or "flashinfer", that library's alone, if it is installed; "auto"
+    takes what is fastest.  max_queued: requests admitted at once.  in_flight: steps sent ahead of their results; 1 is
+    no overlap.  prefix_cache: whether requests share the KV of equal beginnings.  share_attention: whether rows that
+    decode on a GPU read the KV they share once for all of them; flashinfer does not.  fast_forward: whether tokens
+    that a grammar leaves no choice about are computed in one pass.  deterministic: the same prompt, parameters and
+    seed give the same tokens, whatever runs beside them and however the prompt is cut or cached; on a GPU only, and
+    slower.  threads: of torch on the CPU, None leaves them as they are (they belong to the whole process).  seed:
+    makes requests that bring no seed repeatable.  eager: whether what a program has said is computed while that waits on
+    a tool or a human, and nothing else is to do.
     """
 
     model: str = "embedded"
@@ -39,13 +41,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     kv_slots: int | None = None
     mem_fraction: float = 0.9
     chunk_tokens: int | None = None
-    attention: Literal["auto", "reference", "triton"] = "auto"
+    attention: Literal["auto", "reference", "triton", "flashinfer"] = "auto"
     max_queued: int = 4096
     policy: Literal["longest-prefix", "first-come"] = "longest-prefix"
     in_flight: int = 2
     prefix_cache: bool = True
     share_attention: bool = True
     fast_forward: bool = True
+    eager: bool = True
+    eager: bool = True
     deterministic: bool = False
     load_format: Literal["auto", "dummy"] = "auto"
     served_name: str | None = None
@@ -68,8 +72,10 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         """Fill in what depends on the device, which is "cpu" or a GPU's name.  Raises InvalidRequest."""
         if self.deterministic and device == "cpu":
             raise InvalidRequest("deterministic", "True needs a GPU: a CPU's libraries round by the number of rows")
-        if self.deterministic and self.attention == "reference":
-            raise InvalidRequest("attention", "'reference'; where deterministic is True it must be 'auto' or 'triton'")
+        if self.deterministic and self.attention in ("reference", "flashinfer"):
+            raise InvalidRequest(
+                "attention", f"{self.attention!r}; where deterministic is True it must be 'auto' or 'triton'"
+            )
         rows, tokens = (64, 512) if device == "cpu" else (256, 8192)
         return msgspec.structs.replace(
             self,

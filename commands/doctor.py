@@ -65,13 +65,14 @@ def doctor(arguments: argparse.Namespace) -> int:
 
 def examine(*, start: bool) -> list[Finding]:
     """Look at everything callboard can use; `start` also starts the model that ships and asks it something."""
+    torch = _torch()
     findings = [
         _python(),
         _processor(),
         _memory(),
-        *_torch(),
+        *torch,
         _package("triton"),
-        _package("flashinfer-python"),
+        _flashinfer() if torch[0].state == "good" else _package("flashinfer-python"),
         _compiler(),
         _c_compiler(),
     ]
@@ -98,10 +99,11 @@ def advice(findings: list[Finding]) -> list[str]:
         lines.append("triton is not installed, and nothing runs on the GPU without it: pip install 'callboard[gpu]'")
     if by["flashinfer-python"].state != "good":
         lines.append(
-            "flashinfer is not installed, and nothing needs it: attention runs in callboard's own kernels and torch's"
+            "attention='flashinfer' is not to be had, and nothing needs it: attention runs in callboard's own kernels "
+            "and torch's"
         )
     if by["nvcc"].state != "good":
-        lines.append("nvcc is not found, and nothing needs it: callboard's kernels are compiled by triton")
+        lines.append("nvcc is not found, and only flashinfer needs it: callboard's kernels are compiled by triton")
     if by["C compiler"].state != "good":
         lines.append(
             "neither gcc nor clang is found, and triton needs one the first time that a kernel runs: "
@@ -153,6 +155,20 @@ def _package(name: str) -> Finding:
         return Finding(name, "good", metadata.version(name))
     except metadata.PackageNotFoundError:
         return Finding(name, "missing", "not installed; only a GPU has use for it")
+
+
+def _flashinfer() -> Finding:
+    from ..actors.worker.attention import flashinfer_lacks
+
+    found = _package("flashinfer-python")
+    if found.state != "good":
+        return found
+    lacking = flashinfer_lacks()
+    if lacking is not None:
+        return found._replace(state="missing", told=f"{found.told}; {lacking}")
+    return found._replace(
+        told=f"{found.told}, for attention='flashinfer'; its kernels are compiled when first asked for"
+    )
 
 
 def _compiler() -> Finding:

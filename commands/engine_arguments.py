@@ -13,7 +13,7 @@ __all__ = ["add_engine_arguments", "make_engine", "summary"]
 _OPTIONS = (
     "device", "dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens", "attention",
     "max_queued", "policy", "in_flight", "prefix_cache", "load_format", "served_name", "threads", "seed",
-    "chat_template", "deterministic", "share_attention", "fast_forward",
+    "chat_template", "deterministic", "share_attention", "fast_forward", "eager",
 )  # fmt: skip
 
 
@@ -35,7 +35,9 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     add("--kv-slots", type=int, metavar="TOKENS", help="tokens the KV pool holds; by default sized from memory")
     add("--chunk-tokens", type=int, metavar="TOKENS", help="prompt tokens computed a step (default 512, on a GPU 8192)")
     add("--mem-fraction", type=float, metavar="SHARE", help="of a GPU's memory that may be taken (default 0.9)")
-    add("--attention", choices=("auto", "reference", "triton"), help="whose kernels attend (default auto)")
+    add(
+        "--attention", choices=("auto", "reference", "triton", "flashinfer"), help="whose kernels attend (default auto)"
+    )
     add("--max-queued", type=int, metavar="N", help="requests admitted at once; one more is refused (default 4096)")
     add(
         "--policy",
@@ -69,6 +71,13 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_const",
         const=False,
         help="say the tokens that a grammar forces one a step",
+    )
+    add(
+        "--no-eager",
+        dest="eager",
+        action="store_const",
+        const=False,
+        help="compute nothing of what a program has said while that waits on a tool or a human",
     )
     add("--chat-template", metavar="NAME", help="a template's name or Jinja file; by default the tokenizer's own")
     add("--load-format", choices=("auto", "dummy"), help="dummy fills the weights at random: for measuring")

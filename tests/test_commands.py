@@ -426,7 +426,7 @@ def test_doctor_says_what_to_do():
     everything = ("GPU", "triton", "flashinfer-python", "nvcc", "C compiler")
     good = [doctor.Finding(what, "good", "") for what in everything]
     assert len(doctor.advice(good)) == 1
-    told = {1: "nothing runs on the GPU", 2: "nothing needs it: attention", 3: "nothing needs it", 4: "name it in CC"}
+    told = {1: "nothing runs on the GPU", 2: "nothing needs it: attention", 3: "only flashinfer", 4: "name it in CC"}
     for number, words in told.items():
         lacking = [*good[:number], doctor.Finding(good[number].what, "missing", ""), *good[number + 1 :]]
         assert words in doctor.advice(lacking)[1]

@@ -1,4 +1,4 @@
-"""Which kernels attend: on a GPU ours, but for whole long prompts cuDNN's, which are faster there."""
+"""Which kernels attend: on a GPU ours, but for whole long prompts cuDNN's, which are faster there; others if told."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from importlib.util import find_spec
 
 import torch
 
+from ...kernels.attention.flashinfer_tools import flashinfer_lacks
 from ...kernels.attention.interface import Attention
 from ...kernels.attention.reference import ReferenceAttention
 from ...models.config import ModelConfig
 from .options import WorkerOptions
 
-__all__ = ["choose_attention"]
+__all__ = ["choose_attention", "flashinfer_lacks"]
 
 
 def choose_attention(
@@ -36,6 +37,20 @@ def choose_attention(
 
         return InvariantAttention(
             config.heads, config.kv_heads, config.head_dim, scale, dtype=dtype, device=device, windows=config.windows
+        )
+    if wanted == "flashinfer":
+        from ...kernels.attention.flashinfer_attention import FlashInferAttention
+
+        return FlashInferAttention(
+            config.heads,
+            config.kv_heads,
+            config.head_dim,
+            scale,
+            max_rows=options.max_rows,
+            context_length=min(options.context_length or config.context_length, config.context_length),
+            device=device,
+            dtype=dtype,
+            windows=config.windows,
         )
     from ...kernels.attention.tree_tuning import TreeTuning
     from ...kernels.attention.triton_attention import TritonAttention

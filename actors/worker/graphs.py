@@ -145,6 +145,7 @@ class DecodeGraphs:
         sent = arrays if groups is None else (*arrays, groups.words_W)
         if (found := self._captured.get(shape)) is not None:
             self._staging.send(sent, into=found.inputs)
+            self._attention.replay(arrays[3])
             if found.read is not None:
                 torch.cuda.current_stream(self._rows.device).wait_event(found.read)
             found.graph.replay()

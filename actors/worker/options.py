@@ -17,9 +17,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     folder: the model, in Hugging Face's layout.  dtype: "float32", "bfloat16" or "float16"; None is float32 on a CPU
     and the model's own on a GPU.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is
     what fits kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU what
-    weights and a step of chunk_tokens leave of mem_fraction of its memory.  attention: "auto", "reference" or
-    "triton".  fast_forward: whether tokens that a grammar forces are told at once.  deterministic: a row's tokens are
-    the same whatever is beside it, to the bit; on a GPU only.  threads: torch's, process-wide; None leaves them alone.
+    weights and a step of chunk_tokens leave of mem_fraction of its memory.  attention: "auto", "reference", "triton"
+    or "flashinfer".  fast_forward: whether tokens that a grammar forces are told at once.  deterministic: a row's
+    tokens are the same whatever is beside it, to the bit; on a GPU only.  threads: torch's, process-wide; None leaves
+    them alone.
     """
 
     folder: str
@@ -48,14 +49,16 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"dtype is {self.dtype!r}; it must be 'float32', 'bfloat16', 'float16' or None")
         if not 0.0 < self.mem_fraction <= 1.0:
             raise ValueError(f"mem_fraction is {self.mem_fraction}; it must be above 0 and at most 1")
-        if self.attention not in ("auto", "reference", "triton"):
-            raise ValueError(f"attention is {self.attention!r}; it must be 'auto', 'reference' or 'triton'")
+        if self.attention not in ("auto", "reference", "triton", "flashinfer"):
+            raise ValueError(
+                f"attention is {self.attention!r}; it must be 'auto', 'reference', 'triton' or 'flashinfer'"
+            )
         if self.load_format not in ("auto", "dummy"):
             raise ValueError(f"load_format is {self.load_format!r}; it must be 'auto' or 'dummy'")
         if self.deterministic and self.device == "cpu":
             raise ValueError("deterministic is True; that needs a GPU: a CPU's libraries round by the number of rows")
-        if self.deterministic and self.attention == "reference":
-            raise ValueError("attention is 'reference'; with deterministic=True it must be 'auto' or 'triton'")
+        if self.deterministic and self.attention in ("reference", "flashinfer"):
+            raise ValueError(f"attention is {self.attention!r}; with deterministic=True it must be 'auto' or 'triton'")
 
 
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):

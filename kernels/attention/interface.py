@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from ..kv_pool import KVPool
@@ -77,6 +78,13 @@ class Attention(ABC):
         """
         del groups, rows
         return None
+
+    def replay(self, lengths: np.ndarray) -> None:
+        """Prepare the replay of a captured step: its rows, which all decode, have these lengths now, int32 [R].
+
+        An attention that reads lengths on the device has nothing to do.
+        """
+        del lengths
 
     @abstractmethod
     def attend(
