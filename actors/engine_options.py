@@ -29,8 +29,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     that a grammar leaves no choice about are computed in one pass.  deterministic: the same prompt, parameters and
     seed give the same tokens, whatever runs beside them and however the prompt is cut or cached; on a GPU only, and
     slower.  threads: of torch on the CPU, None leaves them as they are (they belong to the whole process).  seed:
-    makes requests that bring no seed repeatable.  eager: whether what a program has said is computed while that waits on
-    a tool or a human, and nothing else is to do.
+    makes requests that bring no seed repeatable.  eager: whether what a program has said is computed while that waits
+    on a tool or a human, and nothing else is to do.
     """
 
     model: str = "embedded"
@@ -48,7 +48,6 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cache: bool = True
     share_attention: bool = True
     fast_forward: bool = True
-    eager: bool = True
     eager: bool = True
     deterministic: bool = False
     load_format: Literal["auto", "dummy"] = "auto"

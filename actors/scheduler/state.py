@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..messages import Finished, FinishReason, Flushed, Generate
+from ..messages import Finished, FinishReason, Flushed, Generate, Paused
 from ..recorded import Recorded
 from .counters import Counters
 from .eager import Eager
@@ -188,7 +188,7 @@ class State:
         self.estimate.retracted()
         if self.recorded.tracks:
             self.recorded.phase(int(self.rows.number[row]), "retracted")
-        self._leave(row)
+        self.leave(row)
 
     # --- rows are freed in one place -------------------------------------------------------------------------------
 
