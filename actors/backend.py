@@ -65,6 +65,8 @@ class Backend(ABC):
     """Whether `token_texts` can be asked."""
     binds_answers: bool = False
     """Whether SamplingParams.reasoning is heeded: a constraint that holds only behind a model's reasoning."""
+    eager: bool = False
+    """Whether it computes what a program has said, if there is nothing else to do, while that waits (`pause`)."""
     overruns: Literal["text", "message"] | None = None
     """By what one call may serve several generations (`num_api_spec_tokens`): text that goes on, or whole messages."""
 
@@ -122,6 +124,15 @@ class Backend(ABC):
 
     def release(self, lease: int) -> None:  # noqa: B027
         """Keep nothing for this program any more; called once for each number given."""
+
+    def pause(self, lease: int, tokens: bytes) -> None:  # noqa: B027
+        """Know that a program with a lease waits on the outside world: its KV goes before that of others.
+
+        tokens: int32, all that it has said so far, if it is to be computed meanwhile, else empty.
+        """
+
+    def resume(self, lease: int) -> None:  # noqa: B027
+        """Know that it goes on, or is over."""
 
     async def prefill(self, prompt: Prompt) -> None:  # noqa: B027
         """Compute the prompt's KV ahead of its use; a backend without a cache does nothing."""

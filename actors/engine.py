@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import secrets
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,7 @@ import numpy as np
 from .backend import Backend, Prompt, Scores
 from .chat_template import ChatTemplate
 from .choice_scores import score_choices
-from .core import Supervisor
+from .core import MailboxFull, Supervisor
 from .engine_options import EngineLimits, EngineOptions, model_folder
 from .errors import InvalidRequest
 from .healing import Healing
@@ -34,6 +34,8 @@ from .messages import (
     Flush,
     Flushed,
     Heal,
+    Paused,
+    Resumed,
     SchedulerStatistics,
     Submit,
     TokenLogprob,
@@ -78,6 +80,7 @@ class Engine(Backend):
             known = ", ".join(EngineOptions.__struct_fields__)
             raise InvalidRequest("Engine", f"{error}; the arguments are {known}") from None
         self.options.verify()
+        self.eager = self.options.eager and self.options.prefix_cache
         self.folder = model_folder(self.options.model)
         self.name = self.options.served_name or (
             f"callboard-{self.folder.parent.name}" if self.options.model == "embedded" else self.folder.name
@@ -191,6 +194,18 @@ class Engine(Backend):
     def release(self, lease: int) -> None:
         """Keep nothing for a program any more; the scheduler is told with the next request, when it may matter."""
         self._released.append(lease)
+
+    def pause(self, lease: int, tokens: bytes) -> None:
+        """Let a program's KV go before that of others, and compute `tokens` while there is nothing else to do."""
+        self._hint(Paused(lease, tokens))
+
+    def resume(self, lease: int) -> None:
+        """Take a pause back; nothing is computed ahead for this program any more."""
+        self._hint(Resumed(lease))
+
+    def _hint(self, message: Paused | Resumed) -> None:
+        with suppress(MailboxFull):  # it may be lost
+            self._wires.dispatcher.post(message)
 
     async def prefill(self, prompt: Prompt) -> None:
         """Compute the prompt's KV and leave it in the prefix cache."""

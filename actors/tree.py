@@ -149,6 +149,8 @@ class Tree:
             policy=options.policy,
             in_flight=options.in_flight,
             prefix_cache=options.prefix_cache,
+            # Whoever comes meanwhile waits for one such step: on the embedded model's CPU a few milliseconds.
+            eager_tokens=(32 if options.device == "cpu" else 256) if options.eager else 0,
             # A CPU attends row by row, and so does what must not depend on a row's company.
             share_attention=options.share_attention and options.device != "cpu" and not options.deterministic,
             # A CPU pays for every token, so a short wait for few of them pays too (figures in bench/LOG.md).

@@ -10,6 +10,7 @@ from ..actors.core import Inbox
 from ..actors.errors import Aborted
 from .ahead import Ahead
 from .bell import Bell
+from .pausing import pause, watch
 from .script import ToStream
 from .stream import Stream
 from .stream_state import StreamState
@@ -61,6 +62,11 @@ class Branch(Stream):
         if self._idle is not None and not self._idle.done():
             self._idle.set_result(None)
 
+    def rest(self) -> None:
+        """Look whether the program waits on the outside world."""
+        self.timer = None
+        self.wake()
+
     async def _execute_all(self, inbox: Inbox[ToStream] | None) -> None:  # noqa: ARG002
         while not self.over:
             if self.steps is not None:
@@ -70,8 +76,10 @@ class Branch(Stream):
             else:
                 self._idle = self.loop.create_future()
                 self.listening = True
+                watch(self)
                 await self._idle
                 self.listening = False
+                await pause(self)
 
     def fail(self, error: BaseException | None) -> None:
         """Be over; the others of its fork may end for that."""

@@ -21,6 +21,7 @@ __all__ = [
     "Concatenate",
     "End",
     "Generate",
+    "Rest",
     "ScopeClose",
     "ScopeOpen",
     "ShowImage",
@@ -109,4 +110,8 @@ class End(Message, frozen=True, gc=False):
     """The program has no more to say: end once everything is executed and every branch has ended."""
 
 
-ToStream = Append | End
+class Rest(Message, frozen=True, gc=False):
+    """The program has said nothing for a while."""
+
+
+ToStream = Append | Rest | End

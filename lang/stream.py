@@ -13,6 +13,7 @@ from ..actors.errors import Aborted
 from .expression import RoleBegin, RoleEnd, RoleText
 from .film import frame_urls
 from .generating import generate
+from .pausing import go_on, pause, tokenize, watch
 from .script import (
     Append,
     Branches,
@@ -20,6 +21,7 @@ from .script import (
     Concatenate,
     End,
     Generate,
+    Rest,
     ScopeClose,
     ScopeOpen,
     ShowImage,
@@ -44,9 +46,9 @@ class Stream(StreamState, Actor[ToStream]):
 
     async def start(self) -> None:
         """Come to life under the backend's programs; SupervisorClosed if it is not open."""
-        # Two messages at most wait at a time: one Append, which takes in what comes behind it, and the End.
+        # Three messages at most wait at a time: one Append, which takes in what comes behind it, a Rest and the End.
         once = [self].pop  # a temporary actor is made once; its place then refers to the stream no more
-        address = await self.backend.programs.spawn(once, name=self.name, restart="temporary", mailbox=2)
+        address = await self.backend.programs.spawn(once, name=self.name, restart="temporary", mailbox=3)
         if not self.gone:  # else it has ended already
             self.address = address
 
@@ -65,6 +67,12 @@ class Stream(StreamState, Actor[ToStream]):
     def wake(self) -> None:
         """Look at what was appended, or at the end; called while it is `listening`."""
         self.ref.post(End() if self.ended else Append(self.steps or []))
+
+    def rest(self) -> None:
+        """Look whether the program waits on the outside world; called while it is `listening`."""
+        self.timer = None
+        if self.steps is None and not self.ended:
+            self.ref.post(Rest())
 
     async def cancel(self, error: BaseException) -> None:
         """End now, for `error`, and wait until nothing of it is left, branches included."""
@@ -132,6 +140,7 @@ class Stream(StreamState, Actor[ToStream]):
         """Be gone, and let go of what leads back here: then no garbage collection is needed to free it."""
         self.gone = True
         self.address = None
+        go_on(self)
         if self.lease:
             self.backend.release(self.lease)
         self.bell.ring()
@@ -151,9 +160,12 @@ class Stream(StreamState, Actor[ToStream]):
         if self.ended:
             self.ref.post(End())
         while True:
+            watch(self)
             for message, _ in await inbox.batch():
                 if type(message) is Append:
                     await self._execute(message.steps)
+                elif type(message) is Rest:
+                    await pause(self)
                 else:
                     await self._conclude()
                 if self.over:
@@ -161,6 +173,7 @@ class Stream(StreamState, Actor[ToStream]):
 
     async def _execute(self, steps: list[Any]) -> None:
         """Execute steps, until it is over."""
+        go_on(self)
         self.steps = None
         transcript = self.transcript
         for step in steps:
@@ -207,7 +220,8 @@ class Stream(StreamState, Actor[ToStream]):
         """Tokenize the constant text said since the last generation, together, once."""
         transcript = self.transcript
         if transcript.tail:
-            tokens = await self.backend.encode(transcript.tail, beginning=not transcript.tokens)
+            tokens = await tokenize(self)
+            self.foreseen = None
             if tokens is not None:
                 transcript.settle(tokens)
 

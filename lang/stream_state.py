@@ -34,9 +34,9 @@ class StreamState(ABC):
 
     __slots__ = (
         "_task", "_trace", "address", "ahead", "backend", "begun", "bell", "branched", "defaults", "ended",
-        "error", "executed", "forks", "gone", "lease", "listening", "loop", "name", "observed", "over",
-        "performer", "returned", "role", "scopes", "seen_outside", "steps", "submitted", "text_bell", "thread",
-        "transcript", "variables",
+        "error", "executed", "foreseen", "forks", "gone", "lease", "listening", "loop", "name", "observed", "over",
+        "paused", "performer", "returned", "role", "scopes", "seen_outside", "steps", "submitted", "text_bell",
+        "thread", "timer", "transcript", "variables",
     )  # fmt: skip
 
     ref: Ref[ToStream]  # of the actor it is
@@ -60,6 +60,9 @@ class StreamState(ABC):
         self.ahead: Ahead | None = None  # what a model wrote further than was asked for
         self.executed = 0  # steps
         self.lease = 0  # under which a backend with a cache keeps what it has said; 0 before it has generated
+        self.paused = False  # the backend knows that the program waits on the outside world
+        self.timer: asyncio.TimerHandle | None = None  # while it may begin to
+        self.foreseen: tuple[str, bool, bytes] | None = None  # text, whether it begins a sequence, its tokens
         self.over = False
         self.gone = False  # and neither its task nor a branch is left
         self.error: BaseException | None = None
@@ -96,6 +99,10 @@ class StreamState(ABC):
     @abstractmethod
     def wake(self) -> None:
         """Look at what was appended, or at the end; called while it is `listening`."""
+
+    @abstractmethod
+    def rest(self) -> None:
+        """Look whether the program waits on the outside world; called while it is `listening`."""
 
     @property
     def has_room(self) -> bool:
