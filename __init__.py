@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .actors.errors import Aborted, BackendUnset, GenerationFailed, InvalidRequest, Overloaded
     from .actors.role_template import RoleTemplate
     from .actors.sampling import SamplingParams
+    from .actors.server_args import ServerArgs
     from .lang import (
         ChoicesMethod,
         Decision,
@@ -82,6 +83,7 @@ __all__ = [
     "Runtime",
     "RuntimeEndpoint",
     "SamplingParams",
+    "ServerArgs",
     "VertexAI",
     "__version__",
     "assistant",
@@ -116,6 +118,7 @@ _ROOMS = {
     "Engine": ".actors.engine",
     "RoleTemplate": ".actors.role_template",
     "SamplingParams": ".actors.sampling",
+    "ServerArgs": ".actors.server_args",
     **dict.fromkeys(
         ("Anthropic", "Crusoe", "Gemini", "LiteLLM", "OpenAI", "Retries", "RuntimeEndpoint", "VertexAI"),
         ".lang.backends",

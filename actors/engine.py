@@ -43,6 +43,7 @@ from .messages import (
 )
 from .reader import Reader
 from .sampling import SamplingParams
+from .server_args import engine_arguments
 from .template_book import choose_template
 from .tree import Tree
 from .wires import Wires
@@ -65,7 +66,8 @@ class Engine(Backend):
 
     Lives in the loop that enters the block, installs no signal handler, sets no loop policy, and works off the main
     thread.  chat_template: how messages are written, see `choose_template`; None is the tokenizer's own.  Other
-    arguments: see EngineOptions.  Raises ValueError, naming the argument, before anything starts.
+    arguments: see EngineOptions; SGLang's names for them (ServerArgs) are taken too.  Raises ValueError, naming the
+    argument, before anything starts.
     """
 
     knows_texts = True
@@ -75,7 +77,7 @@ class Engine(Backend):
         self, model: str | Path = "embedded", *, chat_template: ChatTemplate | str | None = None, **options: Any
     ) -> None:
         try:
-            self.options = EngineOptions(model=str(model), **options)
+            self.options = EngineOptions(**{"model": str(model), **engine_arguments(options, str(model))})
         except TypeError as error:
             known = ", ".join(EngineOptions.__struct_fields__)
             raise InvalidRequest("Engine", f"{error}; the arguments are {known}") from None

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Runtime"]
 
-# SGLang's name of a server argument -> ours, where they differ
-_NAMES = {
-    "served_model_name": "served_name",
-    "random_seed": "seed",
-    "max_running_requests": "max_rows",
-    "chunked_prefill_size": "chunk_tokens",
-    "max_total_tokens": "kv_slots",
-}
-# what asks for one process on one machine, which is what there is
-_HARMLESS: dict[str, Any] = {"tp_size": 1, "dp_size": 1, "pp_size": 1, "nnodes": 1, "trust_remote_code": False}
 _GRACE_S = 5.0
 
 
@@ -44,7 +34,7 @@ class Runtime:
     `port`, makes it listen: then it serves HTTP on host, 127.0.0.1 if nobody says otherwise.  Without `shutdown` it
     ends with the interpreter.
 
-    options: Engine's, or SGLang's names for the same (model_path, random_seed, max_running_requests, ...); any other
+    options: Engine's, or SGLang's names for the same (`ServerArgs`: random_seed, max_running_requests, ...); any other
     is refused by name.  log_level: accepted and without effect; logging is the script's.
     """
 
@@ -57,12 +47,17 @@ class Runtime:
         host: str = "127.0.0.1",
         port: int | None = None,
         api_key: str | None = None,
+        admin_api_key: str | None = None,
+        reasoning_parser: str | None = None,
         **options: Any,
     ) -> None:
         from ..actors.engine import Engine
 
-        self.endpoint: Engine = Engine(model_path, **_engine_options(options, model_path))
-        self._listen = {"host": host, "port": port or 0, "api_key": api_key}
+        self.endpoint: Engine = Engine(model_path, **options)
+        self._listen: dict[str, Any] = {
+            "host": host, "port": port or 0, "api_key": api_key, "admin_api_key": admin_api_key,
+            "reasoning_parser": reasoning_parser,
+        }  # fmt: skip
         self._url: str | None = None
         self._ended = False
         self._numbers = itertools.count(1)
@@ -186,17 +181,3 @@ def _asked(sampling_params: Mapping[str, Any] | None, **logprobs: Any) -> Gen:
 
     n, sampling = native_sampling(dict(sampling_params or {}), **logprobs)
     return Gen("text", gen_options({**msgspec.structs.asdict(sampling), "n": n}.items()))
-
-
-def _engine_options(options: Mapping[str, Any], model_path: str) -> dict[str, Any]:
-    named: dict[str, Any] = {}
-    for name, value in options.items():
-        if name in _HARMLESS:
-            if value != _HARMLESS[name]:
-                raise InvalidRequest(name, f"{value!r:.80} is not supported; only {_HARMLESS[name]!r} is")
-        elif name == "tokenizer_path":
-            if value not in (None, model_path):
-                raise InvalidRequest(name, "the tokenizer is the one in the model's own folder")
-        elif value is not None:
-            named[_NAMES.get(name, name)] = value
-    return named

@@ -20,7 +20,8 @@ RUN = {
     "return_logprob": None, "logprob_start_len": None, "top_logprobs_num": None, "return_text_in_logprobs": None,
 }  # fmt: skip
 NAMES = [
-    "Anthropic", "Crusoe", "Engine", "LiteLLM", "OpenAI", "Runtime", "RuntimeEndpoint", "VertexAI", "assistant",
+    "Anthropic", "Crusoe", "Engine", "LiteLLM", "OpenAI", "Runtime", "RuntimeEndpoint", "ServerArgs", "VertexAI",
+    "assistant",
     "assistant_begin", "image", "video", "assistant_end", "flush_cache", "function", "gen", "gen_int", "gen_string",
     "get_server_info", "global_config", "greedy_token_selection", "select", "separate_reasoning",
     "set_default_backend", "system", "system_begin", "system_end", "token_length_normalized",
