@@ -63,6 +63,10 @@ class Recorder:
         self.engine = Track(self, "engine", None)
         self.steps = Track(self, "steps", self.engine)
 
+    def begin(self) -> None:
+        """Let time count from now on."""
+        self.begun = self.clock()
+
     def close(self) -> None:
         """Take nothing more; what is under way ends here."""
         if self.closed_at is None:
@@ -106,18 +110,19 @@ class Track:
     branch has no body; it waits for its program to go on.  What a body does beside a generation goes to a track of its
     own, `beside`.
 
-    root: the program it belongs to.  path: its place in the program, below which are `branches` more.  since: when its
-    latest span began.  acts: whether its body runs; waits: what for.
+    above: what it branched from.  root: the program it belongs to.  path: its place in the program, below which are
+    `branches` more.  since: when its latest span began.  acts: whether its body runs; waits: what for.
     """
 
     __slots__ = (
-        "_about", "_beside", "_beside_since", "_doing", "_requests", "_state", "_told", "acts", "branches", "name",
-        "path", "recorder", "root", "since", "waits",
+        "_about", "_beside", "_beside_since", "_doing", "_requests", "_state", "_told", "above", "acts", "branches",
+        "name", "path", "recorder", "root", "since", "waits",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, name: str, above: Track | None) -> None:
         self.recorder = recorder
         self.name = name
+        self.above = above
         self.root: Track = self if above is None else above.root
         self.path: tuple[int, ...] = ()
         if above is not None:
@@ -140,6 +145,8 @@ class Track:
     def begin(self) -> None:
         """Be there, waiting."""
         self._turn("waiting", "")
+        if self.above is not None:
+            self.recorder.draw("fork", self.above, self)
 
     def end(self, error: BaseException | None = None) -> None:
         """Be over; error: what it failed with."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from .engine_arguments import add_engine_arguments, make_engine
 
 if TYPE_CHECKING:
-    from ..lang import Program
+    from ..actors.engine import Engine
+    from ..lang import Program, Recording
 
 __all__ = ["add", "find_program", "read_arguments", "run"]
 
@@ -26,6 +27,7 @@ def add(commands: Any) -> None:
     parser.add_argument("target", metavar="FILE.py[:PROGRAM]", help="PROGRAM may be left out if the file has only one")
     parser.add_argument("--arg", action="append", default=[], metavar="NAME=TEXT", help="an argument, as a string")
     parser.add_argument("--json", action="append", default=[], metavar="NAME=JSON", help="an argument, as JSON")
+    parser.add_argument("--trace", metavar="FILE.json", help="write a timeline of the run, for ui.perfetto.dev")
     add_engine_arguments(parser)
     parser.set_defaults(command=run)
 
@@ -36,18 +38,41 @@ def run(arguments: argparse.Namespace) -> int:
 
     given = read_arguments(arguments.arg, arguments.json)
     program = find_program(arguments.target)
-    return anyio.run(_run, make_engine(arguments), program, given)
+    engine = make_engine(arguments)
+    return anyio.run(_run, engine, program, given, _recording(arguments.trace), arguments.trace)
 
 
-async def _run(engine: Any, program: Program, given: dict[str, Any]) -> int:
+def _recording(trace: str | None) -> Recording | None:
+    from ..lang import record
+
+    try:
+        return None if trace is None else record(trace)
+    except OSError as error:
+        raise ValueError(f"--trace: {trace!r} cannot be written: {error.strerror}") from error
+
+
+async def _run(
+    engine: Engine, program: Program, given: dict[str, Any], recording: Recording | None, trace: str | None
+) -> int:
     async with engine:
-        state = await program.arun(**given, backend=engine, stream=True)
-        try:
-            async for text in state.text_async_iter():
-                print(text, end="", flush=True)
-        finally:
-            print(flush=True)
-        error = state.error()
+        if recording is None:
+            return await _show(engine, program, given)
+        with recording:
+            status = await _show(engine, program, given)
+    print(f"callboard: {trace} is a timeline; open it in ui.perfetto.dev", file=sys.stderr)
+    if recording.left_out:
+        print(f"callboard: {trace} was full: {recording.left_out:,} events are left out", file=sys.stderr)
+    return status
+
+
+async def _show(engine: Engine, program: Program, given: dict[str, Any]) -> int:
+    state = await program.arun(**given, backend=engine, stream=True)
+    try:
+        async for text in state.text_async_iter():
+            print(text, end="", flush=True)
+    finally:
+        print(flush=True)
+    error = await state.aerror()
     if error is not None:
         print(f"callboard: {type(error).__name__}: {error}", file=sys.stderr)
     return 0 if error is None else 1

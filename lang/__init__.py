@@ -28,6 +28,7 @@ from .roles import (
     user_begin,
     user_end,
 )
+from .recording import Recording, record
 from .runtime import Runtime
 from .service import flush_cache, get_server_info
 from .state import ProgramState
@@ -42,6 +43,7 @@ __all__ = [
     "NullBackend",
     "Program",
     "ProgramState",
+    "Recording",
     "Runtime",
     "assistant",
     "assistant_begin",
@@ -55,6 +57,7 @@ __all__ = [
     "global_config",
     "greedy_token_selection",
     "image",
+    "record",
     "select",
     "separate_reasoning",
     "set_default_backend",

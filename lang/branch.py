@@ -53,6 +53,8 @@ class Branch(Stream):
         self.transcript, self.mark, self.ahead = transcript, mark, ahead
         self.executed += 1
         self.begun = True
+        if self.track is not None:
+            self.track.begin()
         self._life = self.loop.create_task(self.run(None), name=self.name)
         self.bell.ring()
         self.text_bell.ring()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from .branch import Branch, Kin
 from .crossing import await_in, wait_in
+from .tracks import awaiting
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class Completed:
         self._loop = loop
         self._state_of = state_of
         self._watch = Watch()
+        first = kin.branches[0].track
+        self._parent = None if first is None else first.above
         self._waiting: set[int] | None = None  # those that were not given, once somebody asked
         self._ready: deque[Branch] = deque()
 
@@ -57,7 +60,9 @@ class Completed:
         while not self._ready:
             if not self._waiting:
                 return None
-            self._look(self._waiting, await self._watch.rung())
+            with awaiting(self._parent, "branch"):
+                rung = await self._watch.rung()
+            self._look(self._waiting, rung)
         branch = self._ready.popleft()
         if self._kin.on_error != "collect":
             self._kin.check(branch)

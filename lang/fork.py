@@ -16,6 +16,7 @@ from .readers import Chunks, MergedReader, TextReader, iterate, names_of
 from .script import Branches, Concatenate
 from .state import ProgramState
 from .stream import Stream
+from .tracks import awaiting, draw_join
 from .variable import Variable
 
 __all__ = ["Copy", "ForkGroup", "check_fork"]
@@ -181,9 +182,11 @@ class ForkGroup:
     async def _join(self, mode: str) -> None:
         kin, stream = self._kin, self._stream
         kin.submit_end()
-        await kin.gone()
+        with awaiting(stream.track, "join"):
+            await kin.gone()
         stream.forget(kin)
         joined = [branch for branch in kin.branches if not branch.dismissed]
+        draw_join(stream, joined)
         for branch in joined:
             branch.observed = True
         if kin.on_error != "collect":

@@ -15,6 +15,7 @@ from .house import HOUSE
 from .sampling_arguments import Defaults
 from .state import ProgramState
 from .stream import Stream
+from .tracks import acting
 
 __all__ = ["Call", "Performer", "play"]
 
@@ -50,11 +51,12 @@ async def play(call: Call, stream: Stream) -> ProgramState:
     try:
         if stream.address is None:
             await stream.start()
-        if call.asynchronous:
-            stream.returned = await call.body(state, *call.arguments, **call.keywords)
-        else:
-            body = partial(call.body, state, *call.arguments, **call.keywords)
-            stream.returned = await HOUSE.bodies(stream.loop).perform(body)
+        with acting(stream.track):
+            if call.asynchronous:
+                stream.returned = await call.body(state, *call.arguments, **call.keywords)
+            else:
+                body = partial(call.body, state, *call.arguments, **call.keywords)
+                stream.returned = await HOUSE.bodies(stream.loop).perform(body)
         await stream.finish()
         stream.check()
     except BaseException as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
 from ..actors.errors import InvalidRequest
 from .crossing import await_in, running_loop, wait_in
 from .stream_state import StreamState
+from .tracks import awaiting
 from .variable import Variable
 from .watch import Watch
 
@@ -81,6 +82,7 @@ class TextReader:
         self.loop = stream.loop
         self.name = var_name
         self._whole = not inside
+        self.track = stream.track if inside else None  # of whoever waits here for it
         self._with_meta = with_meta
         self._variable: Variable | None = None
         self._seen = 0  # characters of the text, or of the variable
@@ -88,8 +90,9 @@ class TextReader:
 
     async def read(self) -> Any:
         """Wait for the next chunk."""
-        while (item := self.poll()) is None:
-            await self.stream.text_bell.wait()
+        with awaiting(self.track, self.name or "text"):
+            while (item := self.poll()) is None:
+                await self.stream.text_bell.wait()
         return item
 
     def poll(self) -> Any:
@@ -147,6 +150,7 @@ class MergedReader:
     ) -> None:
         self.loop = loop
         self._kin = kin
+        self._track = readers[0][1].track
         self._ready: deque[tuple[Any, ...]] = deque()
         self._readers: dict[StreamState, list[tuple[tuple[Any, ...], TextReader]]] = {}  # those that have not ended
         for label, reader in readers:
@@ -159,8 +163,9 @@ class MergedReader:
 
     async def read(self) -> Any:
         """Wait for the next chunk of any."""
-        while (item := self._next()) is None:
-            self._look(await self._watch.rung())
+        with awaiting(self._track, "text"):
+            while (item := self._next()) is None:
+                self._look(await self._watch.rung())
         return item
 
     def poll(self) -> Any:

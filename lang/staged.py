@@ -16,6 +16,7 @@ from .performer import Call
 from .script import ToStream
 from .state import ProgramState
 from .stream import Stream
+from .tracks import acting
 
 __all__ = ["StagedStream"]
 
@@ -70,7 +71,8 @@ class StagedStream(Stream):
         assert self._body is not None
         self._acting = task = asyncio.current_task()
         try:
-            self.returned = await HOUSE.bodies(self.loop).perform(self._body, partial(self._go_on_beside, inbox))
+            with acting(self.track):
+                self.returned = await HOUSE.bodies(self.loop).perform(self._body, partial(self._go_on_beside, inbox))
             self.submit_end()
             if self._beside is not None:
                 await asyncio.wait([self._beside])

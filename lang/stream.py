@@ -10,6 +10,7 @@ import anyio
 
 from ..actors.core import Actor, Inbox, Stopped
 from ..actors.errors import Aborted
+from ..actors.recorder import TRACK
 from .expression import RoleBegin, RoleEnd, RoleText
 from .film import frame_urls
 from .generating import generate
@@ -29,6 +30,7 @@ from .script import (
     ToStream,
 )
 from .stream_state import StreamState
+from .tracks import step_told
 from .variable import Choice
 
 __all__ = ["Stream"]
@@ -113,6 +115,8 @@ class Stream(StreamState, Actor[ToStream]):
         """Execute until the End, a failure or a cancellation.  inbox: None for a branch, which has none."""
         failure: BaseException | None = None
         self._task = asyncio.current_task()
+        if self.track is not None:
+            TRACK.set(self.track)  # for what this task asks the backend for
         try:
             if not self.over:  # else it was cancelled before it began
                 await self._execute_all(inbox)
@@ -140,6 +144,8 @@ class Stream(StreamState, Actor[ToStream]):
         """Be gone, and let go of what leads back here: then no garbage collection is needed to free it."""
         self.gone = True
         self.address = None
+        if self.track is not None:
+            self.track.end(self.error)
         go_on(self)
         if self.lease:
             self.backend.release(self.lease)
@@ -180,7 +186,11 @@ class Stream(StreamState, Actor[ToStream]):
             if type(step) is str:
                 transcript.say(step)
             elif (waiting := self._begin(step)) is not None:
-                await waiting
+                if self.track is None:
+                    await waiting
+                else:
+                    with self.track.doing(*step_told(self, step)):
+                        await waiting
                 if self.over:  # cancelled, and the backend has swallowed it
                     return
             self.executed += 1

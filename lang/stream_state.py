@@ -15,6 +15,7 @@ from .ahead import Ahead
 from .bell import Bell
 from .sampling_arguments import Defaults
 from .script import ToStream
+from .tracks import awaiting, open_track
 from .transcript import Transcript
 from .variable import Variable
 
@@ -36,7 +37,7 @@ class StreamState(ABC):
         "_task", "_trace", "address", "ahead", "backend", "begun", "bell", "branched", "defaults", "ended",
         "error", "executed", "foreseen", "forks", "gone", "lease", "listening", "loop", "name", "observed", "over",
         "paused", "performer", "returned", "role", "scopes", "seen_outside", "steps", "submitted", "text_bell",
-        "thread", "timer", "transcript", "variables",
+        "thread", "timer", "track", "transcript", "variables",
     )  # fmt: skip
 
     ref: Ref[ToStream]  # of the actor it is
@@ -47,6 +48,7 @@ class StreamState(ABC):
         self.defaults = defaults
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop() if parent is None else parent.loop
         self.thread = get_ident() if parent is None else parent.thread
+        self.track = open_track(name, parent)  # nearly always None: nobody records it
         # What the body has written so far.
         self.variables: dict[str, Variable] = {} if parent is None else dict(parent.variables)
         self.role: str | None = None if parent is None else parent.role
@@ -111,8 +113,9 @@ class StreamState(ABC):
 
     async def room(self) -> None:
         """Wait until it may, or the stream is over."""
-        while not self.has_room and not self.over:
-            await self.bell.wait()
+        with awaiting(self.track, "room"):
+            while not self.has_room and not self.over:
+                await self.bell.wait()
 
     def check_open(self) -> None:
         """Raise the error if there is one, or RuntimeError after the end."""
@@ -175,8 +178,9 @@ class StreamState(ABC):
 
     async def settled(self, name: str, *, whole: bool) -> Variable:
         """Wait until a variable is there; raises as `find` does."""
-        while (variable := self.find(name, whole=whole)) is None:
-            await self.bell.wait()
+        with awaiting(None if whole else self.track, name):
+            while (variable := self.find(name, whole=whole)) is None:
+                await self.bell.wait()
         return variable
 
     def written(self, variable: Variable, seen: int) -> str:
@@ -194,8 +198,9 @@ class StreamState(ABC):
     async def caught_up(self) -> None:
         """Wait until everything appended up to now is executed, or the stream is over."""
         target = self.submitted
-        while self.executed < target and not self.over:
-            await self.bell.wait()
+        with awaiting(self.track, "text"):
+            while self.executed < target and not self.over:
+                await self.bell.wait()
 
     async def concluded(self) -> None:
         """Wait until the stream is over."""
