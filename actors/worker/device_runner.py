@@ -162,7 +162,9 @@ class DeviceRunner(Runner):
         assert running.positions_N is not None
         if not running.choice.plain:
             logits_NV = logits_NV.to(torch.float32, copy=True)  # a graph's logits are written again by its next replay
-            self._adjust(logits_NV, sampled, running.choice)
+            masks = self._adjust(logits_NV, sampled, running.choice)
+            if masks is not None:
+                masks.apply(logits_NV)
         return self._draw(logits_NV, sampled.rows_N, running.positions_N, cuts=running.choice.cuts)
 
     def collect(self, running: Pass) -> StepDone:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from ...kernels.attention.interface import Attention
 from ...kernels.kv_pool import KVPool
-from ...kernels.masks import apply_bitmask, ban
+from ...kernels.masks import ban
+from ...kernels.native.draw import native_draw
 from ...kernels.random import uniform
 from ...kernels.sampling import add_bias, log_probabilities, sample, top
 from ...models.model import Model
@@ -28,7 +29,7 @@ from ..messages import Begin, Extend, Forced, InputLogprobs, NextLogprobs, RowFa
 from .batch import Batch, Sampled, build_batch
 from .choose import Choice, Chooser
 from .forced import FastForward
-from .masks import MaskFiller
+from .masks import Masks, RowMasks
 from .result import NO_NUMBERS, Packed, Result, pack
 from .rows import Extras, Rows
 from .to_device import to_device
@@ -96,7 +97,8 @@ class Runner:
         self._attention = attention
         self._grammars = grammars
         self._chooser = Chooser(rows)
-        self._filler = MaskFiller()
+        self._masks: RowMasks | None = None
+        self._native = native_draw(rows.device)
         self._forward = FastForward(rows, enabled=fast_forward)
         # How many logits are computed at once where a prompt's tokens are scored: 64 MiB of float32.
         self._scored_at_once = max(1, (16 << 20) // model.config.vocabulary)
@@ -175,6 +177,11 @@ class Runner:
             return
         if not extras.matcher.consume_tokens(np.frombuffer(begin.output, np.int32).tolist()):
             extras.failure = f"{constraint.kind}: the tokens generated so far do not match it"
+            return
+        if self._masks is None:
+            beside = self.rows.device.type == "cpu"
+            self._masks = RowMasks(self.rows.max_rows, self._grammars.mask_words, beside=beside)
+        self._masks.begin([(extras.matcher, extend.row)])
 
     def _score(self, extends: tuple[Extend, ...], hidden_TC: Tensor) -> tuple[tuple[Extend, Packed], ...]:
         """Compute log-probabilities of the extends' targets."""
@@ -225,17 +232,26 @@ class Runner:
             return
         raw_LV = logits_NV[to_device(choice.logprobs, logits_NV.device)] if choice.logprobs else None
         running.surplus = self._forward.ahead(sampled, choice)
-        if not choice.plain:
-            self._adjust(logits_NV, sampled, choice)
-        draw, uniform_M = choice.draw, None
-        if draw is not None:
-            uniform_M = torch.from_numpy(uniform(choice.keys, sampled.positions[choice.random]))
-            uniform_M = uniform_M.to(self.rows.device, non_blocking=True)
-        tokens_N, best_N = sample(logits_NV, draw, uniform_M)
+        masks = None if choice.plain else self._adjust(logits_NV, sampled, choice)
+        tokens_N, best_N = self._choose(logits_NV, sampled, choice, masks)
         self.rows.last_tokens.index_copy_(0, sampled.rows_N, tokens_N)
         self._count(running, sampled, choice, tokens_N)
         running.packed = pack(tokens_N, best_N, raw_LV, choice)
         running.logits_NV = None
+
+    def _choose(
+        self, logits_NV: Tensor, sampled: Sampled, choice: Choice, masks: Masks | None
+    ) -> tuple[Tensor, Tensor]:
+        """Choose one token a row, among those that its mask allows."""
+        draw = choice.draw
+        uniform_M = None if draw is None else uniform(choice.keys, sampled.positions[choice.random])
+        if self._native is not None and self._native.takes(logits_NV, draw):
+            if masks is None:
+                return self._native(logits_NV, draw, uniform_M)
+            return self._native(logits_NV, draw, uniform_M, masks.words_RW, masks.lines_of(len(logits_NV)))
+        if masks is not None:
+            masks.apply(logits_NV)
+        return sample(logits_NV, draw, None if uniform_M is None else to_device(uniform_M, self.rows.device))
 
     def _count(self, running: Pass, sampled: Sampled, choice: Choice, tokens_N: Tensor) -> None:
         """Count new tokens, and let the penalties know of them."""
@@ -248,42 +264,37 @@ class Runner:
             counted_P = to_device(penalized, tokens_N.device)
             self.rows.penalties.count([sampled.listed[i] for i in penalized], tokens_N[counted_P].long())
 
-    def _adjust(self, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> None:
-        """Apply penalties, masks and bias, in place."""
+    def _adjust(self, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> Masks | None:
+        """Apply penalties, bans and bias, in place; give the grammars' masks, which are still to be applied."""
         rows = sampled.listed
         if choice.penalized:
             self.rows.penalties.apply(logits_NV, choice.penalized, [rows[i] for i in choice.penalized])
-        complete = self._apply_masks(logits_NV, sampled, choice) if choice.grammar else set[int]()
+        masks, complete = self._take_masks(sampled, choice) if choice.grammar else (None, set[int]())
         if choice.minimum:
             self._ban_endings(logits_NV, rows, [index for index in choice.minimum if index not in complete])
         if choice.bias is not None:
             add_bias(logits_NV, *choice.bias)
+        return masks
 
-    def _apply_masks(self, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> set[int]:
-        """Fill and apply the grammars' masks; give the rows whose text is complete and can only end."""
+    def _take_masks(self, sampled: Sampled, choice: Choice) -> tuple[Masks | None, set[int]]:
+        """Give the grammars' masks, and the rows whose text is complete and can only end."""
         bound: list[tuple[int, Extras, LLMatcher]] = []
         for index in choice.grammar:
             extras = self.rows.live(sampled.listed[index])
             if extras.matcher is not None and extras.forced is None and not extras.failure:
                 bound.append((index, extras, extras.matcher))
-        if not bound or self._grammars is None:
-            return set()
-        masks_NW = self._filler.fill([matcher for *_, matcher in bound], self._grammars.mask_words)
-        masks_NW = to_device(masks_NW.numpy(), logits_NV.device)
+        if not bound or self._masks is None:
+            return None, set()
+        indices = [index for index, *_ in bound]
+        lines = [sampled.listed[index] for index in indices]
+        words_RW = self._masks.take([(matcher, line) for (*_, matcher), line in zip(bound, lines, strict=True)])
         complete: set[int] = set()
         for index, extras, matcher in bound:
             if matcher.is_error():
                 extras.failure = f"grammar: {_first_line(matcher.get_error())}"
             elif matcher.is_stopped():
                 complete.add(index)
-        if len(bound) == len(logits_NV):
-            apply_bitmask(logits_NV, masks_NW)
-            return complete
-        index_M = to_device([index for index, *_ in bound], logits_NV.device)
-        masked_MV = logits_NV[index_M]
-        apply_bitmask(masked_MV, masks_NW)
-        logits_NV.index_copy_(0, index_M, masked_MV)
-        return complete
+        return Masks(indices, lines, words_RW), complete
 
     def _ban_endings(self, logits_NV: Tensor, sampled: list[int], minimum: list[int]) -> None:
         """Keep ending tokens out of the rows that are not yet long enough."""
@@ -327,6 +338,7 @@ class Runner:
     ) -> tuple[list[int], list[Forced]]:
         """Give the grammars their tokens; tells the rows whose text may end here, and what is forced on which."""
         accepting, forced = list[int](), list[Forced]()
+        changed: list[tuple[LLMatcher, int]] = []
         for index, reason in result.meaningless():
             if index not in running.surplus:
                 result.fail(index, sampled.listed[index], reason)
@@ -346,10 +358,13 @@ class Runner:
                     # 30 us for a schema: only where a limit may end the text
                     if self.rows.generated[row] + said >= extras.limit and extras.matcher.is_accepting():
                         accepting.append(row)
+                    changed.append((extras.matcher, row))
                     continue
                 extras.failure = f"grammar: {_first_line(extras.matcher.get_error())}"
             if extras.failure:
                 result.fail(index, row, extras.failure)
+        if changed and self._masks is not None:
+            self._masks.begin(changed)
         return accepting, forced
 
 

@@ -47,7 +47,8 @@ def _compiled(source: Path) -> Path:
     if compiler is None:
         raise NativeUnavailable("there is no C compiler (cc)")
     version = _run([compiler, "--version"])
-    parts = (source.read_bytes(), " ".join(_FLAGS).encode(), processor.encode(), version)
+    sources = [path.read_bytes() for path in (source, *sorted(source.parent.glob("*.h")))]
+    parts = (*sources, " ".join(_FLAGS).encode(), processor.encode(), version)
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()
     library = _private_folder() / f"{source.stem}-{digest[:32]}.so"
     if not library.exists():

@@ -1,0 +1,57 @@
+"""A row's mask is that of its matcher as it stands, whoever fills it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from callboard.actors.grammar import GrammarCache
+from callboard.actors.sampling import Constraint
+from callboard.actors.worker import masks
+from callboard.actors.worker.masks import RowMasks
+
+REGEXES = ("[0-9]+", "a|b", "(x|y)z", ".*")
+
+
+@pytest.fixture(params=["at once", "beside"])
+def beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    monkeypatch.setattr(masks, "_WORTH_HANDING_OVER", 0)
+    return request.param == "beside"
+
+
+def test_masks_are_those_of_the_matchers(tiny: Path, beside: bool) -> None:
+    cache = GrammarCache(tiny)
+    kept = RowMasks(8, cache.mask_words, beside=beside)
+    numbered = [(cache.matcher(Constraint("regex", regex)), 2 * row) for row, regex in enumerate(REGEXES)]
+    kept.begin(numbered)
+    found_RW = kept.take(numbered)
+    for matcher, row in numbered:
+        assert found_RW[row].tobytes() == matcher.compute_bitmask()[: 4 * cache.mask_words]
+
+
+def test_a_matcher_that_went_on_has_a_new_mask(tiny: Path, beside: bool) -> None:
+    cache = GrammarCache(tiny)
+    kept = RowMasks(1, cache.mask_words, beside=beside)
+    matcher = cache.matcher(Constraint("regex", "[0-9]-[a-z]"))
+    masks_seen: list[bytes] = []
+    for _ in range(3):
+        kept.begin([(matcher, 0)])
+        mask = kept.take([(matcher, 0)])[0].copy()
+        masks_seen.append(mask.tobytes())
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        assert matcher.consume_token(int(np.flatnonzero(bits)[0]))
+    assert len(set(masks_seen)) == 3
+
+
+def test_a_row_that_begins_anew_has_nothing_of_the_one_before(
+    tiny: Path, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = GrammarCache(tiny)
+    kept = RowMasks(1, cache.mask_words, beside=beside)
+    before, after = (cache.matcher(Constraint("regex", regex)) for regex in ("[0-9]+", "[a-z]+"))
+    kept.begin([(before, 0)])
+    monkeypatch.setattr(masks, "_WORTH_HANDING_OVER", 1 << 30)  # too little to hand over
+    kept.begin([(after, 0)])
+    assert kept.take([(after, 0)])[0].tobytes() == after.compute_bitmask()[: 4 * cache.mask_words]
