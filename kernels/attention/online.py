@@ -49,27 +49,35 @@ def merge_parts(
     count,
     head,
     HEADS: tl.constexpr,
+    G: tl.constexpr,
     D: tl.constexpr,
+    BLOCK_G: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
-    """Merge parts [first, first + count) of one head by their log-sum-exps, to the base of two; returns [BLOCK_D]."""
+    """Merge parts [first, first + count) of G heads from `head` on by their log-sum-exps, to the base of two.
+
+    Returns [BLOCK_G, BLOCK_D].  BLOCK_P parts of BLOCK_G heads are loaded at once, as lines of one tile.
+    """
     dims = tl.arange(0, BLOCK_D)
-    top = -1e30
-    total = 0.0
-    merged = tl.zeros([BLOCK_D], tl.float32)
+    line = tl.arange(0, BLOCK_P * BLOCK_G)
+    member, part = line % BLOCK_G, line // BLOCK_G
+    top = tl.full([BLOCK_G], -1e30, tl.float32)
+    total = tl.zeros([BLOCK_G], tl.float32)
+    merged = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
     for begin in range(0, count, BLOCK_P):
-        part = begin + tl.arange(0, BLOCK_P)
-        live = part < count
-        place = (first + part) * HEADS + head
+        live = (begin + part < count) & (member < G)
+        place = (first + begin + part) * HEADS + head + member
         # Other programs of this launch wrote these: .cg reads past the cache that does not see them.
-        lse = tl.load(lse_WH + place, mask=live, other=float("-inf"), cache_modifier=".cg")
+        lse_PG = tl.load(lse_WH + place, mask=live, other=float("-inf"), cache_modifier=".cg")
         wanted = live[:, None] & (dims < D)[None, :]
         values = tl.load(parts_WHD + place[:, None] * D + dims[None, :], mask=wanted, other=0.0, cache_modifier=".cg")
-        new_top = tl.maximum(top, tl.max(lse, 0))
-        weights = tl.exp2(lse - new_top)
+        lse_PG = tl.reshape(lse_PG, [BLOCK_P, BLOCK_G])
+        new_top = tl.maximum(top, tl.max(lse_PG, 0))
+        weights_PG = tl.exp2(lse_PG - new_top[None, :])
         fade = tl.exp2(top - new_top)
-        merged = merged * fade + tl.sum(weights[:, None] * values, 0)
-        total = total * fade + tl.sum(weights, 0)
+        weighted = weights_PG[:, :, None] * tl.reshape(values, [BLOCK_P, BLOCK_G, BLOCK_D])
+        merged = merged * fade[:, None] + tl.sum(weighted, 0)
+        total = total * fade + tl.sum(weights_PG, 0)
         top = new_top
-    return merged / total
+    return merged / tl.where(total > 0, total, 1.0)[:, None]  # padding heads have no parts

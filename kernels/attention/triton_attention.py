@@ -15,8 +15,9 @@ import torch
 import triton
 from torch import Tensor
 
+from ..early import launches_early
 from ..kv_pool import KVPool
-from .decode import decode_items, merge_rows
+from .decode import decode_items
 from .extend import extend_tiles, merge_tiles
 from .flash_extend import FlashPlan, can_cudnn, can_flash, cudnn_extend, flash_extend, plan_flash
 from .interface import Attention, AttentionBatch
@@ -24,7 +25,7 @@ from .row_groups import Groups, PackedGroups, RowGroups
 from .tree import tree_tiles
 from .tree_plan import TreePlanner
 from .tree_tuning import TreeTuning
-from .triton_plan import Tiles, TritonPlan, decode_items_at_most, list_items, list_tiles
+from .triton_plan import Items, Tiles, TritonPlan, decode_items_at_most, list_items, list_tiles
 from .tuning import Tuning
 
 __all__ = ["Extend", "TritonAttention"]
@@ -93,13 +94,13 @@ class TritonAttention(Attention):
         self._extend_keys = max(16, min(self.tuning.extend_keys, self.tuning.extend_keys * 256 // key_bytes))
         # The interpreter, which is where kernels run on a CPU, cannot multiply bfloat16.
         self._upcast = device.type == "cpu"
+        self._dependent = launches_early(device)
         items = decode_items_at_most(max_rows, kv_heads, self.tuning)
         self._parts_WHD = torch.empty(items, heads, head_dim, dtype=torch.float32, device=device)
         self._lse_WH = torch.empty(items, heads, dtype=torch.float32, device=device)
         self._arrived_RK = torch.zeros(max_rows, kv_heads, dtype=torch.int32, device=device)
         self._dtype = dtype
-        # Fixed parts make a row's result independent of its batch; groups would not.
-        if self.tuning.fixed_part or (self.windows and 0 not in self.windows):
+        if self.windows and 0 not in self.windows:
             tree = None
         self._tree: TreePlanner | None = None
         if tree is not None:
@@ -124,12 +125,12 @@ class TritonAttention(Attention):
         if rows > self.max_rows:
             raise ValueError(f"AttentionBatch: it has {rows} rows; TritonAttention was made for {self.max_rows}")
         extend_tokens = sum(batch.query_lengths[:extends]) if extends else 0
-        items_W8: dict[int, Tensor] = {}
+        items: dict[int, Items] = {}
         if rows > extends:
             windows = set(self.windows) or {0}
-            items_W8 = {window: list_items(batch, window, self.kv_heads, self.tuning) for window in windows}
+            items = {window: list_items(batch, window, self.kv_heads, self.tuning) for window in windows}
         planned = self._plan_extends(batch) if extends else None
-        return TritonPlan(batch.table_RL, extend_tokens, planned, items_W8, batch.groups)
+        return TritonPlan(batch.table_RL, extend_tokens, planned, items, batch.groups)
 
     def attend(
         self,
@@ -146,17 +147,17 @@ class TritonAttention(Attention):
             out_THD = cudnn_extend(q_THD, entries_SE, extends, self.kv_heads, self.scale, out_THD, fresh)
         elif isinstance(extends, FlashPlan):
             results = flash_extend(q_THD[:first], entries_SE, extends, self.kv_heads, self.scale, window)
-            if not plan.items_W8:
+            if not plan.items:
                 return results
             out_THD[:first] = results
         elif isinstance(extends, Tiles):
             self._extend(q_THD, entries_SE, plan, extends, window, out_THD)
-        if plan.items_W8:
+        if plan.items:
             q_RHD, out_RHD = (q_THD[first:], out_THD[first:]) if first else (q_THD, out_THD)
             groups = None if window else plan.groups
             if groups is not None:
                 self._share(q_RHD, entries_SE, plan.table_RL, groups)
-            self._decode(q_RHD, entries_SE, plan.table_RL, plan.items_W8[window], groups, out_RHD)
+            self._decode(q_RHD, entries_SE, plan.table_RL, plan.items[window], groups, out_RHD)
         return out_THD
 
     def _plan_extends(self, batch: AttentionBatch) -> Tiles | FlashPlan:
@@ -245,17 +246,18 @@ class TritonAttention(Attention):
         q_RHD: Tensor,
         entries_SE: Tensor,
         table_RL: Tensor,
-        items_W8: Tensor,
+        items: Items,
         groups: Groups | None,
         out_RHD: Tensor,
     ) -> None:
         tuning = self.tuning
         shared_PHD, shared_lse_PH = (None, None) if groups is None else (self._shared_PHD, self._shared_lse_PH)
-        decode_items[(self.kv_heads, len(items_W8))](
+        decode_items[(self.kv_heads, len(items.firsts_C1) - 1)](
             q_RHD,
             entries_SE,
             table_RL,
-            items_W8,
+            items.items_W8,
+            items.firsts_C1,
             out_RHD,
             self._parts_WHD,
             self._lse_WH,
@@ -270,22 +272,13 @@ class TritonAttention(Attention):
             G=self._group,
             D=self.head_dim,
             BLOCK_G=self._block_g,
+            MERGE_G=triton.next_power_of_2(self._group),
             BLOCK_D=self._block_d,
             BLOCK_N=tuning.decode_keys,
-            FUSED_MERGE=tuning.fused_merge,
             HAS_GROUPS=groups is not None,
+            DEPENDENT=self._dependent,
             UPCAST=self._upcast,
             num_warps=tuning.decode_warps,
             num_stages=tuning.decode_stages,
+            launch_pdl=self._dependent,
         )
-        if not tuning.fused_merge:
-            merge_rows[(self.heads, len(items_W8))](
-                items_W8,
-                self._parts_WHD,
-                self._lse_WH,
-                out_RHD,
-                HEADS=self.heads,
-                D=self.head_dim,
-                BLOCK_D=self._block_d,
-                BLOCK_P=16,
-            )

@@ -1,6 +1,6 @@
 """What our Triton attention prepares once a step: lists of work that kernels of one program make on the device.
 
-Shape suffixes:  R rows    W items of the decode list    X tiles of the extend list
+Shape suffixes:  R rows    W items of the decode list    C its shares    X tiles of the extend list
 """
 
 # A launch takes more, and other types, than its kernel's signature says.
@@ -20,7 +20,7 @@ from .row_groups import Groups
 from .tuning import Tuning
 from .work_list import list_decode_items, list_extend_tiles
 
-__all__ = ["Tiles", "TritonPlan", "decode_items_at_most", "list_items", "list_tiles"]
+__all__ = ["Items", "Tiles", "TritonPlan", "decode_items_at_most", "list_items", "list_tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +32,18 @@ class Tiles:
 
 
 @dataclass(frozen=True, slots=True)
+class Items:
+    """Parts of decoding rows, and which of them each share has: see work_list.py."""
+
+    items_W8: Tensor
+    firsts_C1: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class TritonPlan:
     """A step's work lists.  Tokens [0, extend_tokens) belong to extends, the rest to one decoding row each.
 
-    items_W8: see work_list.py, one list for each window that layers have (0: none); empty if no row decodes.
+    items: one list for each window that layers have (0: none); empty if no row decodes.
     extends: for our kernel, or for a library's; None if no row extends.
     groups: of the decoding rows, in layers without a window.
     """
@@ -43,45 +51,42 @@ class TritonPlan:
     table_RL: Tensor
     extend_tokens: int
     extends: Tiles | FlashPlan | None
-    items_W8: dict[int, Tensor]
+    items: dict[int, Items]
     groups: Groups | None = None
 
 
 def decode_items_at_most(rows: int, kv_heads: int, tuning: Tuning) -> int:
     """Tell how many items the decode list of this many rows has, whatever their lengths."""
-    if tuning.fixed_part:
-        return rows * tuning.fixed_parts
-    return rows + _target(kv_heads, tuning)
+    return rows + _shares(kv_heads, tuning)
 
 
-def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning) -> Tensor:
+def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning) -> Items:
     """List the parts of the decoding rows for layers with this window (0: none, and groups come before)."""
     groups_W = None if batch.groups is None or window else batch.groups.words_W
     rows, lengths_R = len(batch.lengths) - batch.extends, batch.lengths_R
     assert lengths_R is not None
-    items = decode_items_at_most(rows, kv_heads, tuning)
-    items_W8 = torch.empty(items, 8, dtype=torch.int32, device=lengths_R.device)
+    shares = _shares(kv_heads, tuning)
+    items_W8 = torch.empty(rows + shares, 8, dtype=torch.int32, device=lengths_R.device)
+    firsts_C1 = torch.empty(shares + 1, dtype=torch.int32, device=lengths_R.device)
     block_r, block_p = _block(rows)
     list_decode_items[(1,)](
         lengths_R,
         batch.rows_R,
         groups_W,
         items_W8,
+        firsts_C1,
         batch.extends,
         rows,
-        items,
-        _target(kv_heads, tuning),
-        tuning.smallest_part,
+        shares,
+        -(-tuning.smallest_part // tuning.decode_keys),
         WINDOW=window,
         HAS_ROWS=batch.rows_R is not None,
         HAS_GROUPS=groups_W is not None,
         BLOCK_N=tuning.decode_keys,
-        FIXED_PART=tuning.fixed_part,
-        FIXED_PARTS=tuning.fixed_parts,
         BLOCK_R=block_r,
         BLOCK_P=block_p,
     )
-    return items_W8
+    return Items(items_W8, firsts_C1)
 
 
 def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tuning) -> Tiles:
@@ -105,19 +110,14 @@ def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tunin
     return Tiles(tiles_X8, _parts(tiles * kv_heads, max(batch.lengths[:extends]), tuning))
 
 
-def _target(kv_heads: int, tuning: Tuning) -> int:
-    """Tell how many parts of rows a step should have: a part is as many programs as there are key heads."""
+def _shares(kv_heads: int, tuning: Tuning) -> int:
+    """Tell in how many shares rows' keys are cut: a share is as many programs as there are key heads."""
     return max(1, tuning.programs // kv_heads)
 
 
 def _parts(programs: int, longest: int, tuning: Tuning) -> int:
-    """Choose in how many parts tiles take their keys: several if the tiles are too few to fill the device.
-
-    One if parts are fixed: then a row's result must not depend on how many tiles the batch has.
-    """
+    """Choose in how many parts tiles take their keys: several if the tiles are too few to fill the device."""
     parts = 1
-    if tuning.fixed_part:
-        return parts
     while parts < 16 and 2 * parts * programs <= tuning.extend_programs and 2 * parts * tuning.extend_part <= longest:
         parts *= 2
     return parts

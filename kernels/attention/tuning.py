@@ -12,10 +12,8 @@ class Tuning:
     """Block shapes, warps, pipeline stages and splits; the defaults are an H200's at head_dim 128.
 
     Decode.  decode_keys: keys a program takes at once.  programs: how many programs a step's keys are spread over, all
-    key heads counted; a few waves of what is resident, so that the last wave is short.  smallest_part: no part of a
-    row has fewer keys, unless the row has.  fixed_part: if not 0, parts have this many keys whatever else is in the
-    batch, and a row at most fixed_parts of them, so that a row's result depends on nothing but the row.
-    fused_merge: the program that finishes a row last merges its parts; else a kernel of its own does.
+    key heads counted; as many as are resident at once, since all have as many keys.  smallest_part: no program has
+    fewer keys, but the last.
 
     Extend.  extend_rows: queries times the heads that share a key head, of one tile.  extend_keys: as decode_keys.
     extend_programs, extend_part: where few tiles would leave the device idle, their keys are split over programs too,
@@ -25,11 +23,8 @@ class Tuning:
     decode_keys: int = 64
     decode_warps: int = 2
     decode_stages: int = 3
-    programs: int = 1056
+    programs: int = 656
     smallest_part: int = 64
-    fixed_part: int = 0
-    fixed_parts: int = 16
-    fused_merge: bool = True
     extend_rows: int = 128
     extend_keys: int = 128
     extend_warps: int = 8
@@ -46,7 +41,6 @@ class Tuning:
             "decode_stages",
             "programs",
             "smallest_part",
-            "fixed_parts",
             "extend_stages",
             "extend_programs",
             "extend_part",

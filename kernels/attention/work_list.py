@@ -16,7 +16,7 @@ __all__ = ["list_decode_items", "list_extend_tiles"]
 
 # Lengths and rows come out of one packed transfer and start anywhere: kernels are not compiled anew for that.
 @triton.jit(
-    do_not_specialize=["first_row", "R", "W", "target", "smallest"],
+    do_not_specialize=["first_row", "R", "shares", "smallest"],
     do_not_specialize_on_alignment=["lengths_R", "rows_R", "groups_W"],
 )
 def list_decode_items(
@@ -24,26 +24,25 @@ def list_decode_items(
     rows_R,
     groups_W,
     items_W8,
+    firsts_C1,
     first_row,
     R,
-    W,
-    target,
+    shares,
     smallest,
     WINDOW: tl.constexpr,
     HAS_ROWS: tl.constexpr,
     HAS_GROUPS: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    FIXED_PART: tl.constexpr,
-    FIXED_PARTS: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
-    """Cut the keys that rows [first_row, first_row + R) see into parts of similar size, about `target` in all.
+    """Cut the keys that rows [first_row, first_row + R) see into shares of equal size, and these into rows' parts.
 
-    One program.  items_W8: int32 [W, 8], for each part: row (from 0), line of the table, first key, end, the row's
-    first item, its number of parts.  A row's items stand together.  Behind the last one all have end 0.  W must be at
-    least R + target.  If FIXED_PART is set parts have that many keys whatever the batch, but a row no more than
-    FIXED_PARTS parts, and W must be at least R * FIXED_PARTS.
+    One program.  Rows' keys, in blocks of BLOCK_N, stand one row behind the other; every share but the last has as many
+    blocks, `smallest` or more, and there are `shares` of them at most.  A part is what a share has of a row.
+    items_W8: int32 [R + shares, 8], for each part: row (from 0), line of the table, first key, end, the row's first
+    item, its number of parts.  A row's items stand together, and so do a share's.
+    firsts_C1: int32 [shares + 1], each share's first item and, behind the last one, how many items there are.
     HAS_GROUPS: groups_W, as tree_plan packs it, says how many keys of each row groups attend to.  The first part of a
     row takes in what they find: its item ends with the first of the groups' parts and their number, the others' with 0.
     """
@@ -61,33 +60,36 @@ def list_decode_items(
         group_parts = tl.load(groups_W + 4 + 2 * R + rows, mask=live, other=0)
     if WINDOW:
         seen = tl.minimum(lengths, WINDOW)
-    if FIXED_PART:
-        parts = tl.minimum(tl.cdiv(seen, FIXED_PART), FIXED_PARTS)
-    else:
-        part_keys = tl.maximum(tl.cdiv(tl.sum(seen, 0), target), smallest)
-        parts = tl.cdiv(seen, tl.cdiv(part_keys, BLOCK_N) * BLOCK_N)
-    size = tl.maximum(tl.cdiv(tl.cdiv(seen, tl.maximum(parts, 1)), BLOCK_N) * BLOCK_N, BLOCK_N)
-    parts = tl.cdiv(seen, size)
-    ends = tl.cumsum(parts, 0)
-    firsts = ends - parts
+    blocks = tl.cdiv(seen, BLOCK_N)
+    ends = tl.cumsum(blocks, 0)
+    begins = ends - blocks
+    share = tl.maximum(tl.cdiv(tl.sum(blocks, 0), shares), smallest)
+    first_share = begins // share
+    parts = tl.where(blocks > 0, (ends - 1) // share - first_share + 1, 0)
+    firsts = tl.cumsum(parts, 0) - parts
     for begin in range(0, tl.max(parts, 0), BLOCK_P):
         part = begin + tl.arange(0, BLOCK_P)[None, :]
         wanted = part < parts[:, None]
-        item = items_W8 + (firsts[:, None] + part) * 8
-        start = (lengths - seen)[:, None] + part * size[:, None]
+        cut = (first_share[:, None] + part) * share
+        block = tl.maximum(begins[:, None], cut) - begins[:, None]
+        block_end = tl.minimum(ends[:, None], cut + share) - begins[:, None]
+        start = (lengths - seen)[:, None]
+        number = firsts[:, None] + part
+        item = items_W8 + number * 8
         tl.store(item, rows[:, None] + part * 0, mask=wanted)
         tl.store(item + 1, lines[:, None] + part * 0, mask=wanted)
-        tl.store(item + 2, start, mask=wanted)
-        tl.store(item + 3, tl.minimum(start + size[:, None], lengths[:, None]), mask=wanted)
+        tl.store(item + 2, start + block * BLOCK_N, mask=wanted)
+        tl.store(item + 3, tl.minimum(start + block_end * BLOCK_N, lengths[:, None]), mask=wanted)
         tl.store(item + 4, firsts[:, None] + part * 0, mask=wanted)
         tl.store(item + 5, parts[:, None] + part * 0, mask=wanted)
         if HAS_GROUPS:
             tl.store(item + 6, group_first[:, None] + part * 0, mask=wanted)
             tl.store(item + 7, tl.where(part == 0, group_parts[:, None], 0), mask=wanted)
-    for begin in range(tl.sum(parts, 0), W, 1024):
+        tl.store(firsts_C1 + first_share[:, None] + part, number, mask=wanted & (begins[:, None] <= cut))
+    items = tl.sum(parts, 0)
+    for begin in range(tl.cdiv(tl.sum(blocks, 0), share), shares + 1, 1024):
         idle = begin + tl.arange(0, 1024)
-        tl.store(items_W8 + idle * 8 + 2, idle * 0, mask=idle < W)
-        tl.store(items_W8 + idle * 8 + 3, idle * 0, mask=idle < W)
+        tl.store(firsts_C1 + idle, idle * 0 + items, mask=idle <= shares)
 
 
 @triton.jit(do_not_specialize=["R"], do_not_specialize_on_alignment=["starts_R1", "lengths_R", "rows_R"])
