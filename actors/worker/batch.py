@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...kernels.attention.interface import AttentionBatch
 from ..messages import Extend, Step
+from .extends import read_extends
 from .rows import Rows
 
 __all__ = ["Batch", "Sampled", "build_batch"]
@@ -86,23 +87,22 @@ def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, positions: 
 def _mixed(
     rows: Rows, extends: tuple[Extend, ...], decode_rows: np.ndarray, slots: np.ndarray, positions: np.ndarray
 ) -> Batch:
-    parts = [_extend(rows, extend) for extend in extends]
-    extend_tokens = np.concatenate([part[0] for part in parts])
-    all_slots = np.concatenate([*(part[1] for part in parts), slots])
-    all_positions = np.concatenate([*(part[2] for part in parts), positions])
-    owners = np.concatenate([*(part[3] for part in parts), decode_rows])
-    query_lengths = np.array([len(part[0]) for part in parts] + [1] * len(decode_rows), np.int64)
-    batch_rows = np.concatenate(([extend.row for extend in extends], decode_rows)).astype(np.int64)
-    sampling = np.array([extend.sample for extend in extends] + [True] * len(decode_rows), bool)
+    new, count = read_extends(extends, rows), len(decode_rows)
+    batch_rows = np.concatenate((new.rows, decode_rows)).astype(np.int64)
+    query_lengths = np.concatenate((new.sizes, np.ones(count, np.int64)))
+    all_slots = np.concatenate((new.slots, slots))
+    all_positions = np.concatenate((new.positions, positions))
+    owners = np.repeat(batch_rows, query_lengths)
+    sampling = np.concatenate((new.sample, np.ones(count, bool)))
     ends = np.cumsum(query_lengths)
     sampled = batch_rows[sampling]
-    packed = (extend_tokens, all_slots, all_positions, owners, batch_rows, sampled, ends[sampling] - 1)
+    packed = (new.tokens.astype(np.int64), all_slots, all_positions, owners, batch_rows, sampled, ends[sampling] - 1)
     host = torch.from_numpy(np.concatenate(packed)).to(rows.device, non_blocking=True)
     device = host.split([len(part) for part in packed])
     tokens_T, slots_T, positions_T, owners_T, rows_R, sampled_N, index_N = device
     rows.tables[owners_T, positions_T] = slots_T.to(torch.int32)
-    if len(decode_rows):
-        tokens_T = torch.cat((tokens_T, rows.last_tokens[owners_T[len(extend_tokens) :]]))
+    if count:
+        tokens_T = torch.cat((tokens_T, rows.last_tokens[owners_T[len(new.tokens) :]]))
     lengths = rows.lengths[batch_rows].tolist()
     starts = np.concatenate(([0], ends)).astype(np.int32)
     attention = AttentionBatch(
@@ -114,18 +114,6 @@ def _mixed(
         positions_T=positions_T,
     )
     return Batch(tokens_T, attention, Sampled(sampled, sampled_N, rows.lengths[sampled]), index_N)
-
-
-def _extend(rows: Rows, extend: Extend) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Give an extend's tokens, slots, positions and owner (its row, repeated), int64, and lengthen the row."""
-    tokens = np.frombuffer(extend.tokens, np.int32).astype(np.int64)
-    slots = np.frombuffer(extend.slots, np.int32).astype(np.int64)
-    end = extend.start + len(tokens)
-    assert len(tokens) == len(slots) > 0, "a slot a token, and at least one"
-    assert rows.lengths[extend.row] == extend.start, "an extend goes on where its row ended"
-    assert end <= rows.context_length, "a row's table holds context_length slots"
-    rows.lengths[extend.row] = end
-    return tokens, slots, np.arange(extend.start, end), np.full(len(tokens), extend.row, np.int64)
 
 
 def _table(rows: Rows, batch_rows: np.ndarray, rows_R: Tensor, longest: int) -> Tensor:

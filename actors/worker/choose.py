@@ -84,11 +84,10 @@ class Chooser:
     def _draw(self, sampled: np.ndarray, features: np.ndarray, random: np.ndarray) -> Draw:
         rows = self._rows
         drawn, bits = sampled[random], features[random]
-        at = self._index(drawn)
         return Draw(
             rows_M=None if len(random) == len(sampled) else self._index(random),
-            temperature_M=rows.temperature[at],
-            min_p_M=rows.min_p[at] if np.any(bits & MIN_P) else None,
+            temperature_M=to_device(rows.temperature[drawn], rows.device),
+            min_p_M=to_device(rows.min_p[drawn], rows.device) if np.any(bits & MIN_P) else None,
             sorting=self._sorting(drawn, bits) if np.any(bits & SORTED) else None,
         )
 
@@ -99,7 +98,7 @@ class Chooser:
         return Sorting(
             rows_S=None if len(chosen) == len(drawn) else self._index(chosen),
             top_k_S=self._index(top_k),
-            top_p_S=rows.top_p[self._index(drawn[chosen])],
+            top_p_S=to_device(rows.top_p[drawn[chosen]], rows.device),
             width=int(top_k.max()),
         )
 

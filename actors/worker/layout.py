@@ -1,7 +1,6 @@
 """From a Step to the arrays of one forward pass, laid out on the host and sent to the device in one transfer.
 
-Shape suffixes:  T new tokens    R rows of the step    N rows that sample    W slots to write into the rows' tables
-                 G words of groups
+Shape suffixes:  T new tokens    R rows of the step    N rows that sample    E tokens of extends    G words of groups
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from torch import Tensor
 
 from ...kernels.attention.interface import AttentionBatch
 from ...kernels.attention.row_groups import Groups, PackedGroups
-from ..messages import Extend, Step
+from ..messages import Step
 from .batch import Batch, Sampled
+from .extends import read_extends
 from .rows import Rows
 from .staging import Staging
 
@@ -64,53 +64,46 @@ def lay_out(
     Waits for nothing: every shape is known to the host, and everything the host sends goes in one transfer.
     """
     decodes = read_decodes(step, rows)
-    extends = [_Chunk(rows, extend) for extend in step.extends]
-    count, sizes = len(decodes), [len(chunk.tokens) for chunk in extends]
-    if not extends and not count:
+    count, extends = len(decodes), read_extends(step.extends, rows)
+    if not len(extends.rows) and not count:
         return None
-    extended = sum(sizes)
-    batch_rows = np.concatenate(([chunk.row for chunk in extends], decodes.rows)).astype(np.int32)
-    query_lengths = np.array(sizes + [1] * count, np.int32)
-    starts = np.concatenate(([0], np.cumsum(query_lengths))).astype(np.int32)
+    batch_rows = np.concatenate((extends.rows, decodes.rows))
+    query_lengths = np.concatenate((extends.sizes, np.ones(count, np.int32)))
+    starts = np.zeros(len(batch_rows) + 1, np.int32)
+    query_lengths.cumsum(out=starts[1:])
     lengths = rows.lengths[batch_rows].astype(np.int32)
-    sampling = np.array([chunk.sample for chunk in extends] + [True] * count, bool)
+    sampling = np.concatenate((extends.sample, np.ones(count, bool)))
     sampled = batch_rows[sampling]
-    # What is written to the tables: the T new tokens' slots, then those that beginning rows found in the cache.
-    prefixes, rows.prefixes = rows.prefixes, []
-    found = [np.arange(len(cached), dtype=np.int32) for _, cached in prefixes]
-    slots = np.concatenate([*(chunk.slots for chunk in extends), decodes.slots, *(cached for _, cached in prefixes)])
-    positions = np.concatenate([*(chunk.positions for chunk in extends), decodes.positions, *found])
-    owners = np.repeat(
-        np.concatenate((batch_rows, [row for row, _ in prefixes])).astype(np.int32),
-        np.concatenate((query_lengths, [len(cached) for _, cached in prefixes])).astype(np.int64),
-    )
-    tokens = np.concatenate([*(chunk.tokens for chunk in extends), decodes.rows[:0]])
+    slots = np.concatenate((extends.slots, decodes.slots))
+    positions = np.concatenate((extends.positions, decodes.positions))
+    owners = np.repeat(batch_rows, query_lengths)
     last, ends = starts[1:][sampling] - 1, lengths[sampling]
     words = decodes.rows[:0] if groups is None else groups.words_W
-    parts = (tokens, slots, positions, owners, batch_rows, starts, lengths, sampled, last, ends, words)
-    sent = staging.send((*ahead, *parts))
-    before, sent = sent[: len(ahead)], sent[len(ahead) :]
-    tokens_E, slots_W, positions_W, owners_W, rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N, words_G = sent
-    owners_W, positions_W = owners_W.long(), positions_W.long()
-    rows.tables.index_put_((owners_W, positions_W), slots_W)
-    total = int(starts[-1])
-    tokens_T, positions_T = tokens_E.long(), positions_W[:total]
+    parts = (extends.tokens, slots, positions, owners, batch_rows, starts, lengths, sampled, last, ends, words)
+    prefixes, written = rows.prefixes.staged()
+    sent = staging.send((*ahead, *prefixes, *parts))
+    before, found, sent = sent[: len(ahead)], sent[len(ahead) : -len(parts)], sent[-len(parts) :]
+    tokens_E, slots_T, positions_T, owners_T, rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N, words_G = sent
+    rows.prefixes.write(found, written, rows.tables)
+    owners_T, positions_T = owners_T.long(), positions_T.long()
+    rows.tables.index_put_((owners_T, positions_T), slots_T)
+    tokens_T = tokens_E.long()
     if count:
-        tokens_T = torch.cat((tokens_T, rows.last_tokens[owners_W[extended:total]]))
+        tokens_T = torch.cat((tokens_T, rows.last_tokens[owners_T[len(tokens_E) :]]))
     attention = AttentionBatch(
         query_starts_R1=torch.from_numpy(starts),
         query_lengths=query_lengths.tolist(),
         lengths=lengths.tolist(),
         table_RL=rows.tables,
-        slots_T=slots_W[:total].long(),
+        slots_T=slots_T.long(),
         positions_T=positions_T,
         rows_R=rows_R,
         lengths_R=lengths_R,
         starts_R1=starts_R1,
-        extends=len(extends),
+        extends=len(extends.rows),
         groups=None if groups is None else Groups(words_G, groups.kind),
     )
-    in_order = len(sampled) == total
+    in_order = len(sampled) == len(slots)
     batch = Batch(
         tokens_T,
         attention,
@@ -119,23 +112,6 @@ def lay_out(
         ends_N.long(),
     )
     return batch, before
-
-
-class _Chunk:
-    """An extend's tokens, slots and positions, int32 on the host; making it lengthens the row."""
-
-    __slots__ = ("positions", "row", "sample", "slots", "tokens")
-
-    def __init__(self, rows: Rows, extend: Extend) -> None:
-        self.row, self.sample = extend.row, extend.sample
-        self.tokens = np.frombuffer(extend.tokens, np.int32)
-        self.slots = np.frombuffer(extend.slots, np.int32)
-        end = extend.start + len(self.tokens)
-        assert len(self.tokens) == len(self.slots) > 0, "a slot a token, and at least one"
-        assert rows.lengths[extend.row] == extend.start, "an extend goes on where its row ended"
-        assert end <= rows.context_length, "a row's table holds context_length slots"
-        rows.lengths[extend.row] = end
-        self.positions = np.arange(extend.start, end, dtype=np.int32)
 
 
 def padded(decodes: Decodes, size: int, dummy_row: int, dummy_slot: int) -> tuple[np.ndarray, ...]:

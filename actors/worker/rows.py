@@ -1,7 +1,7 @@
 """What the worker keeps of each running row, so that a decode step brings only row indices and slots.
 
-On the host: lengths, counts and which features a row uses; the host knows them without asking the device.  On the
-device: slot tables, last tokens and sampling parameters, one tensor each, indexed by row.
+On the host: lengths, counts, sampling parameters and which features a row uses; the host knows them without asking the
+device.  On the device: slot tables and last tokens, one tensor each, indexed by row.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ...kernels.random import key_of
 from ..messages import Begin
 from ..sampling import SamplingParams
 from .penalties import Penalties
+from .prefixes import Prefixes
 from .to_device import to_device
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class Rows:
 
     lengths, generated: int64 [rows], tokens in the KV pool and tokens sampled.  counting: 0, 1, 2, ... on the host.
     tables and last_tokens have one line more, number max_rows, which belongs to nobody: padding is written there.
-    prefixes: where `staged`, the rows whose cached slots wait to travel with the step that begins them.
+    temperature, top_p, min_p, top_k: on the host too: they are gathered only when another set of rows samples.
+    prefixes: where `staged`, the cached slots that wait to travel with the step that begins their rows.
     version: changes whenever a row begins or ends, so that what was gathered for a set of rows is known to be old.
     """
 
@@ -87,7 +89,7 @@ class Rows:
     device: torch.device
     staged: bool = False
     version: int = 0
-    prefixes: list[tuple[int, np.ndarray]] = field(default_factory=list[tuple[int, np.ndarray]])
+    prefixes: Prefixes = field(default_factory=Prefixes)
     extras: list[Extras | None] = field(init=False)
     features: np.ndarray = field(init=False)
     lengths: np.ndarray = field(init=False)
@@ -97,9 +99,9 @@ class Rows:
     counting: Tensor = field(init=False)
     tables: Tensor = field(init=False)
     last_tokens: Tensor = field(init=False)
-    temperature: Tensor = field(init=False)
-    top_p: Tensor = field(init=False)
-    min_p: Tensor = field(init=False)
+    temperature: np.ndarray = field(init=False)
+    top_p: np.ndarray = field(init=False)
+    min_p: np.ndarray = field(init=False)
     penalties: Penalties = field(init=False)
 
     def __post_init__(self) -> None:
@@ -113,9 +115,9 @@ class Rows:
         self.counting = torch.arange(rows + 2, dtype=torch.int32)
         self.tables = torch.zeros((rows + 1, self.context_length), dtype=torch.int32, device=device)
         self.last_tokens = torch.zeros(rows + 1, dtype=torch.int64, device=device)
-        self.temperature = torch.ones(rows, dtype=torch.float32, device=device)
-        self.top_p = torch.ones(rows, dtype=torch.float64, device=device)
-        self.min_p = torch.zeros(rows, dtype=torch.float32, device=device)
+        self.temperature = np.ones(rows, np.float32)
+        self.top_p = np.ones(rows, np.float64)
+        self.min_p = np.zeros(rows, np.float32)
         self.penalties = Penalties(self.vocabulary, device)
 
     def live(self, row: int) -> Extras:
@@ -123,23 +125,24 @@ class Rows:
         assert extras is not None, f"row {row} has not begun"
         return extras
 
-    def begin(self, row: int, begin: Begin, prefix_slots: np.ndarray) -> Extras:
-        """Set a row up; its matcher is the caller's to give."""
+    def begin(self, row: int, begin: Begin, prefix_slots: bytes) -> Extras:
+        """Set a row up; its matcher is the caller's to give.  prefix_slots: int32."""
         assert self.extras[row] is None, f"row {row} is in use"
         sampling = begin.sampling
         extras = self.extras[row] = Extras(begin.request, sampling.top_logprobs_num, sampling.max_new_tokens)
-        output = np.frombuffer(begin.output, np.int32)
         self.version += 1
-        self.lengths[row] = len(prefix_slots)
-        self.generated[row] = len(output)
+        self.lengths[row] = known = len(prefix_slots) // 4
+        self.generated[row] = len(begin.output) // 4
         self.keys[row] = key_of(begin.seed)
-        self.features[row] = self._begin_sampling(row, sampling) | self._begin_extras(extras, begin)
-        if self.features[row] & PENALTY:
-            self.penalties.begin(row, sampling, output, np.frombuffer(begin.context, np.int32))
-        if len(prefix_slots) and self.staged:
-            self.prefixes.append((row, prefix_slots))
-        elif len(prefix_slots):
-            self.tables[row, : len(prefix_slots)] = self._tensor(prefix_slots)
+        features = self._begin_sampling(row, sampling) | self._begin_extras(extras, begin)
+        self.features[row] = features
+        if features & PENALTY:
+            output, context = (np.frombuffer(tokens, np.int32) for tokens in (begin.output, begin.context))
+            self.penalties.begin(row, sampling, output, context)
+        if known and self.staged:
+            self.prefixes.add(row, prefix_slots)
+        elif known:
+            self.tables[row, :known] = self._tensor(np.frombuffer(prefix_slots, np.int32))
         return extras
 
     def _begin_sampling(self, row: int, sampling: SamplingParams) -> int:

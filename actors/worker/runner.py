@@ -163,7 +163,7 @@ class Runner:
             self._look_ahead(running, step.extends, hidden_TC)
 
     def _begin(self, extend: Extend, begin: Begin) -> None:
-        extras = self.rows.begin(extend.row, begin, np.frombuffer(extend.prefix_slots, np.int32))
+        extras = self.rows.begin(extend.row, begin, extend.prefix_slots)
         constraint = begin.sampling.constraint
         if constraint is None:
             return

@@ -1,0 +1,66 @@
+"""The cached slots that rows begin with: sent once however many rows share them, and put into the tables on the device.
+
+Shape suffixes:  B rows that begin    S slots sent    W slots written
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = ["Prefixes"]
+
+
+class Prefixes:
+    """Keep what rows begin with until the step that begins them is sent."""
+
+    __slots__ = ("_ends", "_offsets", "_rows", "_sent", "_slots", "_told")
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._rows: list[int] = []
+        self._ends: list[int] = []  # each one's number of slots
+        self._offsets: list[int] = []  # where its slots begin among those sent
+        self._slots: list[bytes] = []
+        self._sent = 0  # how many slots these are
+        self._told: dict[tuple[int, bytes], list[tuple[bytes, int]]] = {}  # by length and last slot
+
+    def add(self, row: int, slots: bytes) -> None:
+        """Let a row begin with slots, int32; those of an earlier row are not sent again."""
+        # A step of 256 branches would else hash or copy megabytes; those that look the same are compared.
+        known = self._told.setdefault((len(slots), slots[-4:]), [])
+        offset = next((offset for other, offset in known if other == slots), None)
+        if offset is None:
+            offset = self._sent
+            self._slots.append(slots)
+            self._sent += len(slots) // 4
+            known.append((slots, offset))
+        self._rows.append(row)
+        self._ends.append(len(slots) // 4)
+        self._offsets.append(offset)
+
+    def staged(self) -> tuple[list[np.ndarray], int]:
+        """Give what has been added, for a transfer: two arrays, int32; and how many slots are to be written."""
+        ends = np.array(self._ends, np.int32)
+        writes = ends.cumsum(dtype=np.int32)
+        table = np.array((self._ends, self._rows, ends - writes, self._offsets), np.int32)
+        slots = np.frombuffer(b"".join(self._slots), np.int32)
+        self._clear()
+        return [table.ravel(), slots], int(ends.sum())
+
+    @staticmethod
+    def write(sent: Sequence[Tensor], count: int, tables_RL: Tensor) -> None:
+        """Put what `staged` gave, once it has been sent, into the rows' lines; count: how many slots are written."""
+        if not count:
+            return
+        table_4B = sent[0].view(4, -1)
+        number_W = torch.repeat_interleave(table_4B[0], output_size=count)  # knows its size, so it does not wait
+        rows_W, firsts_W, offsets_W = table_4B[1:].index_select(1, number_W).unbind(0)
+        columns_W = torch.arange(count, dtype=torch.int32, device=tables_RL.device) + firsts_W
+        slots_W = sent[1].index_select(0, columns_W + offsets_W)
+        tables_RL.index_put_((rows_W.long(), columns_W.long()), slots_W)
