@@ -33,19 +33,19 @@ def _ends(role: str) -> tuple[RoleBegin, RoleEnd]:
     return RoleBegin(role), RoleEnd(role)
 
 
-def system(expression: Expression | str) -> RoleText | Sequence:
+def system(expr: Expression | str | None = None) -> RoleText | Sequence:
     """Say a system message."""
-    return message("system", expression)
+    return message("system", "" if expr is None else expr)
 
 
-def user(expression: Expression | str) -> RoleText | Sequence:
+def user(expr: Expression | str | None = None) -> RoleText | Sequence:
     """Say a user's message."""
-    return message("user", expression)
+    return message("user", "" if expr is None else expr)
 
 
-def assistant(expression: Expression | str) -> RoleText | Sequence:
+def assistant(expr: Expression | str | None = None) -> RoleText | Sequence:
     """Say the assistant's message; a `gen` in it is what the model says."""
-    return message("assistant", expression)
+    return message("assistant", "" if expr is None else expr)
 
 
 def system_begin() -> RoleBegin:

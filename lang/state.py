@@ -78,17 +78,17 @@ class ProgramState:
             body.wait(stream.room())
         stream.check_open()
 
-    def system(self, expression: Expression | str | None = None) -> Any:
+    def system(self, expr: Expression | str | None = None) -> Any:
         """Say a system message; without an expression, a `with` block whose text is the message."""
-        return self.role("system", expression)
+        return self.role("system", expr)
 
-    def user(self, expression: Expression | str | None = None) -> Any:
+    def user(self, expr: Expression | str | None = None) -> Any:
         """Say a user's message; without an expression, a `with` block whose text is the message."""
-        return self.role("user", expression)
+        return self.role("user", expr)
 
-    def assistant(self, expression: Expression | str | None = None) -> Any:
+    def assistant(self, expr: Expression | str | None = None) -> Any:
         """Say the assistant's message; without an expression, a `with` block whose text is the message."""
-        return self.role("assistant", expression)
+        return self.role("assistant", expr)
 
     def role(self, role: str, expression: Expression | str | None = None) -> Any:
         """Say a message of any role the chat template knows; `s += s.user(...)` says it once, as `s.user(...)` does."""

@@ -91,6 +91,42 @@ def test_binding_keeps_everything_else_about_a_program() -> None:
         assert bound.run(backend=backend).text() == "QA"
 
 
+def test_a_batch_takes_its_arguments_by_the_same_names() -> None:
+    parameters = inspect.signature(sgl.Program.run_batch).parameters
+    told = {"backend": None, "num_threads": "auto", "progress_bar": False, "generator_style": False}
+    assert positional(sgl.Program.run_batch) == ["self", "batch_kwargs"]
+    assert {name: parameters[name].default for name in told} == told
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("system", {"expr": None}), ("user", {"expr": None}), ("assistant", {"expr": None}),
+        ("var_scope", {"name": ...}), ("fork", {"size": 1, "position_ids_offset": None}),
+        ("copy", {}), ("text", {}), ("messages", {}), ("sync", {}),
+        ("error", {}), ("text_iter", {"var_name": None}),
+        ("text_async_iter", {"var_name": None, "return_meta_data": False}), ("get_var", {"name": ...}),
+        ("set_var", {"name": ..., "value": ...}), ("get_meta_info", {"name": ...}),
+    ],
+)  # fmt: skip
+def test_a_state_has_the_same_methods(method: str, arguments: dict[str, Any]) -> None:
+    _, *parameters = inspect.signature(getattr(sgl.ProgramState, method)).parameters.values()
+    ours = {one.name: ... if one.default is inspect.Parameter.empty else one.default for one in parameters}
+    assert list(ours.items())[: len(arguments)] == list(arguments.items())
+    assert ... not in list(ours.values())[len(arguments) :]
+
+
+def test_a_message_may_be_given_by_name_and_may_be_empty() -> None:
+    for role in (sgl.system, sgl.user, sgl.assistant):
+        assert role(expr="x") == role("x")
+        assert role() == role("")
+
+
+def test_a_state_is_read_like_a_mapping_and_grows_by_adding() -> None:
+    for name in ("__getitem__", "__setitem__", "__contains__", "__iadd__", "ret_value"):
+        assert hasattr(sgl.ProgramState, name), name
+
+
 def sgl_backend() -> Any:
     from contextlib import contextmanager
 
