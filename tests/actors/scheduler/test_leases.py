@@ -135,3 +135,89 @@ def test_a_waiting_request_that_is_aborted_leases_nothing() -> None:
     assert run.state.memory.tree.leased == 0
     run.run()
     run.verify()
+
+
+def three_programs(run: ScheduleDriver) -> None:
+    """Let programs 1, 2 and 3 leave forty tokens each, in this order."""
+    for program in (1, 2, 3):
+        run.submit(program, [program] * 40, fill(), lease=program)
+        run.run()
+
+
+def left(run: ScheduleDriver) -> list[int]:
+    """Tell how much is left of each."""
+    return [run.state.memory.tree.known(pack([program] * 40)) for program in (1, 2, 3)]
+
+
+def test_a_program_that_waits_on_the_outside_world_loses_its_kv_before_one_that_does_not() -> None:
+    run = driver()
+    three_programs(run)
+    run.pause(3)
+    run.submit(4, [4] * 110, fill())
+    run.run()
+    assert left(run) == [40, 40, 10], "1 was idle for longer, and waits for nothing"
+    run.verify()
+
+
+def test_of_those_that_wait_the_longest_idle_goes_first() -> None:
+    run = driver()
+    three_programs(run)
+    for program in (3, 2):
+        run.pause(program)
+    run.submit(4, [4] * 110, fill())
+    run.run()
+    assert left(run) == [40, 10, 40]
+    run.verify()
+
+
+def test_behind_those_nobody_leases() -> None:
+    run = driver()
+    run.submit(1, [1] * 40, fill(), lease=1)
+    run.run()
+    run.pause(1)
+    run.submit(2, [2] * 40, fill())
+    run.run()
+    run.submit(4, [4] * 150, fill())
+    run.run()
+    assert left(run) == [40, 10, 0]
+    run.verify()
+
+
+def test_a_program_that_is_back_ranks_as_before() -> None:
+    run = driver()
+    three_programs(run)
+    run.pause(3)
+    run.resume(3)
+    run.submit(4, [4] * 110, fill())
+    run.run()
+    assert left(run) == [10, 40, 40]
+    run.verify()
+
+
+def test_what_a_waiting_program_shares_with_one_that_runs_ranks_with_that() -> None:
+    run = driver()
+    run.submit(1, [1] * 40, fill(), lease=1)
+    run.run()
+    run.submit(2, [2] * 40, fill(), lease=2)
+    run.run()
+    run.submit(3, [2] * 30, fill(), lease=3)
+    run.run()
+    run.pause(2)
+    run.submit(4, [4] * 140, fill())
+    run.run()
+    assert left(run)[:2] == [30, 30], "ten of its own first, then of the longest idle"
+    run.verify()
+
+
+def test_beyond_their_budget_a_program_that_waits_loses_its_lease_first() -> None:
+    run = driver(slots=160)
+    for program in (1, 2, 3):
+        run.submit(program, [program] * 40, fill(), lease=program)
+        run.run()
+        if program == 2:
+            run.pause(2)
+    run.submit(4, [4] * 10, fill(), lease=4)
+    run.run()
+    assert [program in run.state.leases for program in (1, 2, 3, 4)] == [True, False, True, True]
+    assert run.state.leases.paused == 0
+    run.verify()
