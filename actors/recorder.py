@@ -72,15 +72,15 @@ class Recorder:
         if self.closed_at is None:
             self.closed_at = self.clock()
 
-    def room(self) -> bool:
-        """Tell whether one more may be kept, and count it if not."""
+    def room(self, now: int | None = None) -> bool:
+        """Tell whether one more may be kept, and count it if not.  now: when that is, if it is known."""
         if self.closed_at is not None:
             return False
         if len(self.tracks) + len(self.spans) + len(self.arrows) < self._limit:
             return True
         self.left_out += 1
         if self.full_at is None:
-            self.full_at = self.clock()
+            self.full_at = self.clock() if now is None else now
         return False
 
     def open(self, name: str, above: Track | None) -> Track | None:
@@ -93,7 +93,7 @@ class Recorder:
 
     def keep(self, track: Track, name: str, start: int, end: int, about: dict[str, Any]) -> None:
         """Keep a span."""
-        if self.room():
+        if self.room(end):
             self.spans.append(Span(track, name, start, end, about))
 
     def draw(self, name: str, source: Track, target: Track) -> None:

@@ -34,7 +34,8 @@ def trace_events(recorder: Recorder) -> list[dict[str, Any]]:
     """Give the events: names first, then what happened, in the order of time."""
     end = recorder.clock() if recorder.closed_at is None else recorder.closed_at
     tracks = (*recorder.tracks, recorder.steps)
-    under_way = [span for track in tracks if (span := track.latest(end)) is not None]
+    known = end if recorder.full_at is None else recorder.full_at  # behind it, spans before one may be missing
+    under_way = [span for track in tracks if (span := track.latest(end)) is not None and span.start < known]
     spans = [*recorder.spans, *under_way]
     places = _places(recorder, {span.track for span in spans})
     events = [event for span in spans if (event := _event(span, places, recorder.begun))["dur"]]
@@ -45,8 +46,8 @@ def trace_events(recorder: Recorder) -> list[dict[str, Any]]:
                 binding = {"bp": "e"} if phase == "f" else {}  # to the slice around it, not to the next
                 at = {"ts": _microseconds(time - recorder.begun), **places[track]}
                 events.append({**told, "ph": phase, **binding, **at})
-    if recorder.full_at is not None:
-        told = {"name": "the recording is full", "ph": "i", "s": "g", "pid": 1, "tid": 1}
+    if recorder.full_at is not None and places:
+        told = {"name": "the recording is full", "ph": "i", "s": "g", **next(iter(places.values()))}
         events.append({**told, "ts": _microseconds(recorder.full_at - recorder.begun)})
     events.sort(key=lambda event: (event["ts"], _PHASES.index(event["ph"])))
     return [*_names(places), *events]

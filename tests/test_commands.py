@@ -24,10 +24,12 @@ from callboard.actors.errors import InvalidRequest
 from callboard.commands import chat, doctor, run, serve
 from callboard.commands.model_findings import examine_model
 from callboard.commands.statistics_line import statistics_line
+from callboard.lang import NullBackend
 from callboard.models import embedded
 from callboard.models.room import Room
 
 from .actors.gateway.fake_engine import FakeEngine
+from .support.trace_file import read_trace, states
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -348,6 +350,19 @@ def test_run_runs_a_program_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixt
     target = f"{tmp_path}/programs.py:greet"
     assert main(["run", target, "--arg", "name=Ann", "--json", "times=2", "--threads", "1"]) == 0
     assert capsys.readouterr().out.startswith("Hello AnnHello Ann")
+
+
+def test_run_writes_a_timeline_and_says_before_it_starts_if_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (tmp_path / "programs.py").write_text(PROGRAM)
+    monkeypatch.setattr(run, "make_engine", lambda _: NullBackend())
+    target, trace = f"{tmp_path}/programs.py:greet", tmp_path / "run.json"
+    assert main(["run", target, "--arg", "name=Ann", "--trace", str(trace)]) == 0
+    assert capsys.readouterr().err == f"callboard: {trace} is a timeline; open it in ui.perfetto.dev\n"
+    assert states(read_trace(trace.read_bytes())["greet: greet"])[-1] == "waiting"
+    assert main(["run", target, "--arg", "name=Ann", "--trace", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.endswith(f"callboard: --trace: '{tmp_path}' cannot be written: Is a directory\n")
 
 
 def test_run_says_which_programs_there_are(tmp_path: Path):
