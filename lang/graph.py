@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import sys
 from typing import TextIO
 
 import msgspec
@@ -63,9 +62,16 @@ class Graph:
             waiting += [(other, depth + (other.branch > node.branch)) for other in reversed(follow[node.number])]
         return "\n".join(lines)
 
-    def print_graph_dfs(self, file: TextIO | None = None) -> None:
-        """Print it, one line a node, depth first."""
-        (file or sys.stdout).write(f"{self}\n")
+    def print_graph_dfs(self, file: TextIO | None = None) -> str:
+        """Give it as text, one line a node, depth first; a file is written to, too."""
+        if file is not None:
+            file.write(f"{self}\n")
+        return str(self)
+
+    @property
+    def last_node(self) -> Graph:
+        """Give the graph itself: the place where SGLang's programs ask for `print_graph_dfs`."""
+        return self
 
     def mermaid(self) -> str:
         """Give it in Mermaid's language, as Markdown pages and notebooks draw it."""

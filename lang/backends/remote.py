@@ -19,6 +19,7 @@ from ...actors.sampling import SamplingParams
 from .capabilities import Capabilities
 from .fault import Fault, Patience, Retries, cut
 from .scoring import verify_continuations
+from .token_usage import TokenUsage
 
 __all__ = ["Attempt", "RemoteBackend"]
 
@@ -34,7 +35,8 @@ class RemoteBackend(Backend):
     timeout_s: how long the service may stay silent, at whatever point, until TimeoutError; a deadline for the whole
     belongs to the caller.  concurrency: how many requests are under way at once; more wait.  An attempt that fails
     before its first text is repeated as `retries` says; none is repeated behind it.  Cancelling, or closing a
-    generation early, closes its connection, so that the service can stop too.
+    generation early, closes its connection, so that the service can stop too.  `token_usage` adds up what finished
+    generations have read and written.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class RemoteBackend(Backend):
         self.overruns = capabilities.overruns
         self.chat_template = chat_template
         self.timeout_s = timeout_s
+        self.token_usage = TokenUsage()
         self._concurrency = concurrency
         self._slots: anyio.Semaphore | None = None
         self._stack: AsyncExitStack | None = None
@@ -115,6 +118,8 @@ class RemoteBackend(Backend):
                     async with aclosing(attempt()) as deltas:
                         async for delta in deltas:
                             begun = True
+                            if delta.finish is not None:
+                                self.token_usage.add(delta.finish)
                             yield delta
                             if delta.finish is not None:
                                 return

@@ -60,7 +60,7 @@ def test_an_argument_that_is_given_is_what_it_is() -> None:
 def test_it_is_printed_and_drawn() -> None:
     graph = advise.trace()
     out = io.StringIO()
-    graph.print_graph_dfs(out)
+    assert graph.print_graph_dfs(out) == graph.last_node.print_graph_dfs() == str(graph)
     lines = out.getvalue().splitlines()
     assert lines[0] == "advise"
     assert "  10 gen plan" in lines

@@ -64,15 +64,17 @@ async def test_a_completion_model_is_called_once_and_reads_its_prompt_once() -> 
     with anyio.fail_after(20):
         async with serving(complete(CARD)) as service, COMPLETION.make(service.url) as backend:
             one = await cb.function(card).arun(backend=backend)
-            calls = len(service.asked)
+            calls, read = len(service.asked), [backend.token_usage.prompt_tokens]
+            backend.token_usage.reset()
             other = await cb.function(card, num_api_spec_tokens=64).arun(backend=backend)
+            read.append(backend.token_usage.prompt_tokens)
             asked = [len(seen.body["prompt"]) for seen in service.asked]
     assert one.text() == other.text() == CARD[:-1]
     assert (calls, len(asked)) == (3, 4)
     told = [
         sum(state.get_meta_info(name)["prompt_tokens"] for name in ("name", "born", "work")) for state in (one, other)
     ]
-    assert told == [sum(asked[:3]), asked[3]] == [46, 5]
+    assert told == [sum(asked[:3]), asked[3]] == [46, 5] == read
     assert service.asked[3].body["max_tokens"] == 64
     assert "stop" not in service.asked[3].body
     for name in ("name", "born", "work"):
