@@ -23,7 +23,7 @@ class Tuning:
     decode_keys: int = 64
     decode_warps: int = 2
     decode_stages: int = 3
-    programs: int = 656
+    programs: int = 528
     smallest_part: int = 64
     extend_rows: int = 128
     extend_keys: int = 128
