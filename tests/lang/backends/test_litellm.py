@@ -130,6 +130,15 @@ async def test_a_stream_that_is_cut_is_no_answer(make: Any) -> None:
                 await ask.arun(backend=backend)
 
 
+async def test_an_error_in_the_middle_of_a_stream_is_no_answer_and_not_repeated(make: Any) -> None:
+    broken = stream(*CHAT.begun("Par"), CHAT.broken("the lights went out", "server_error"))
+    with anyio.fail_after(60):
+        async with serving(service_of(CHAT, broken)) as service, make(service.url) as backend:
+            with pytest.raises(GenerationFailed, match="the lights went out"):
+                await ask.arun(backend=backend)
+            assert len(service.asked) == 1
+
+
 async def test_silence_ends_in_time(make: Any) -> None:
     with anyio.fail_after(60):
         async with serving(service_of(CHAT, Act((HANG,), silent=True))) as service:
