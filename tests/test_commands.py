@@ -71,6 +71,7 @@ def test_without_a_command_the_commands_are_told(capsys: pytest.CaptureFixture[s
         (["bench", "decode", "--at", "0x5"], "at is '0x5'; write ROWSxCONTEXT"),
         (["bench", "decode", "--in-flight", "9"], "in_flight: 9 is outside 1 to 4"),
         (["serve", "--stream-interval", "-1"], "stream_interval_ms: -1 is outside 0 to 1000"),
+        (["serve", "--reasoning-parser", "mine"], "reasoning_parser: 'mine' is unknown; there are deepseek-r1"),
         (["chat", "--model", "nowhere/at/all", "hello"], "neither"),
         (["chat", "--max-rows", "0", "hello"], "max_rows: 0 is outside"),
         (["chat", "--temperature", "-1", "hello"], "temperature: -1.0 is outside"),

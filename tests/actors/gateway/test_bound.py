@@ -112,3 +112,18 @@ async def test_healing_is_refused_where_it_means_nothing() -> None:
         schema = await served.post("/generate", text="a", sampling_params={"heal": True, "json_schema": {}})
     for reply, field in ((chat, "heal"), (scored, "logprobs"), (schema, "heal")):
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
+
+
+async def test_a_constraint_lets_the_model_reason_first_and_binds_the_answer(folder: Path) -> None:
+    told: list[Any] = []
+    with anyio.fail_after(60):
+        async with Engine(folder, **TINY) as engine, serving(engine, reasoning_parser="qwen3") as served:
+            for wish in ("no", "<think>"):
+                (first, *_) = np.frombuffer(await engine.encode(wish), np.int32).tolist()
+                body = {"messages": TELL, "regex": "(yes|no)!", "max_tokens": 40, "logit_bias": {str(first): 100.0}}
+                told += (await served.post("/v1/chat/completions", **body)).json()["choices"]
+    answered, thinking = told
+    assert (answered["message"]["content"], answered["message"]["reasoning_content"]) == ("no!", None)
+    assert answered["finish_reason"] == "stop"
+    assert (thinking["message"]["content"], thinking["grammar_complete"]) == ("", False)
+    assert len(thinking["message"]["reasoning_content"]) > 20
