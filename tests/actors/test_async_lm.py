@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
 import runpy
 import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -571,3 +573,22 @@ async def test_the_example_keeps_its_letter_out(capsys: pytest.CaptureFixture[st
 
 def test_it_is_public() -> None:
     assert callboard.AsyncLM is AsyncLM
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("next_token_logprobs", ["token_ids"]),
+        ("next_token_logprobs_sync", ["token_ids"]),
+        ("batch_next_token_logprobs", ["token_ids_list"]),
+        ("batch_next_token_logprobs_sync", ["token_ids_list"]),
+        ("sample", ["prompt_token_ids", "max_tokens", "eos_token_ids", "temperature", "seed"]),
+        ("batch_sample", ["prompt_token_ids_list", "max_tokens", "eos_token_ids", "temperature", "seed"]),
+        ("clear_cache", []),
+        ("clear_kv_cache", []),
+    ],
+)
+def test_its_methods_take_what_genlm_backend_s_take(method: str, arguments: list[str]) -> None:
+    assert list(inspect.signature(getattr(AsyncLM, method)).parameters) == ["self", *arguments]
+    for name in ("tokenizer", "byte_vocab", "str_vocab"):
+        assert isinstance(getattr(AsyncLM, name), (property, cached_property))
