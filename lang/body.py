@@ -26,10 +26,14 @@ class Body(greenlet):
         assert self.parent is not None
         return self.parent.switch(awaitable)
 
-    def _serve(self, function: Callable[[], Any]) -> None:
-        """Run one function after the other, handing what came of each to the task that performs it."""
+    def _serve(self, functions: list[Callable[[], Any]]) -> None:
+        """Run one function after the other, handing what came of each to the task that performs it.
+
+        functions: the one to run.  It is taken out of the list, which stays alive as long as this does.
+        """
         assert self.parent is not None
         while True:
+            function = functions.pop()
             try:
                 end = _End(function(), None)
             except GreenletExit:  # thrown into a greenlet nobody will go on with
@@ -37,7 +41,7 @@ class Body(greenlet):
             except BaseException as error:
                 end = _End(None, error)
             del function
-            function = self.parent.switch(end)
+            functions = self.parent.switch(end)
             del end
 
 
@@ -56,7 +60,7 @@ class Bodies:
         """
         body = self._idle.pop() if self._idle else Body()
         body.gr_context = getcurrent().gr_context  # it sees, and sets, the context variables of this task
-        outcome = body.switch(function)
+        outcome = body.switch([function])
         if before_waiting is not None and type(outcome) is not _End:
             before_waiting()
         while type(outcome) is not _End:
@@ -69,19 +73,28 @@ class Bodies:
         body.gr_context = None
         if len(self._idle) < IDLE:
             self._idle.append(body)
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.value
+        return outcome.take()
 
 
 class _End:
     """How a function ended."""
 
-    __slots__ = ("error", "value")
+    __slots__ = ("_error", "_value")
 
     def __init__(self, value: Any, error: BaseException | None) -> None:
-        self.value = value
-        self.error = error
+        self._value = value
+        self._error = error
+
+    def take(self) -> Any:
+        """Give what came of it, or raise its error; this, which an idle body holds on to, then holds neither."""
+        value, error = self._value, self._error
+        self._value = self._error = None
+        if error is None:
+            return value
+        try:
+            raise error
+        finally:
+            del error  # a frame that its own traceback refers to
 
 
 def current_body() -> Body | None:

@@ -47,7 +47,7 @@ class Child:
         self._watchers: dict[Ref[Any], None] | None = None
         self._prune_at = 64
         self._ended: dict[Callable[[], None], None] | None = None
-        self.ref: Ref[Any] = supervisor.home.make_ref(self, self.mailbox)
+        self.ref: Ref[Any] = supervisor.home.make_ref(self, self.mailbox)  # until it has ended for good
 
     @property
     def name(self) -> str:
@@ -83,6 +83,7 @@ class Child:
         for ended in list(self._ended or ()):
             ended()
         self._watchers = self._ended = None
+        del self.ref  # it refers to this: in a circle, both would stay until the collector comes
 
     def request_stop(self) -> None:
         """End for good, after the message at hand, cancelled when the supervisor's grace has passed."""

@@ -67,6 +67,7 @@ class Supervisor:
         self._state: Literal["new", "open", "closing", "closed", "ended"] = "new"
         self._home: Home | None = None
         self._child: Child | None = None  # a nested supervisor's place in its parent
+        self._ref: Ref[Message] | None = None
         self._body = anyio.CancelScope()
         self._wake_failed: Callable[[], None] | None = None
         self._waiting_for_open: list[asyncio.Future[None]] = []
@@ -116,8 +117,9 @@ class Supervisor:
         if self._state != "open" or self.failure is not None:
             await self._wait_until_open()
         child = Child(self, factory, name, restart, mailbox)
+        ref = child.ref
         await self._add(child)
-        return child.ref
+        return ref
 
     async def supervise(
         self,
@@ -145,7 +147,7 @@ class Supervisor:
     @property
     def ref(self) -> Ref[Message] | None:
         """The address of a nested supervisor; None for the outermost, whose block is its life."""
-        return None if self._child is None else self._child.ref
+        return self._ref
 
     @property
     def dead_letters(self) -> int:
@@ -267,6 +269,7 @@ class Supervisor:
         self._home = parent.home
         self._state = "closed"
         self._child = Child(parent, lambda: Branch(self), self.name, restart, 1, self)
+        self._ref = self._child.ref
         await parent._add(self._child)
 
     async def _add(self, child: Child) -> None:
