@@ -148,6 +148,8 @@ class Submit(Ask[None], frozen=True):
     waits for any more still finds it.  prompt: int32.  tag: the client's own name for it, for AbortTag.
     next_logprobs: see Generate.  lease: the number of the program that asks and may go on from here, so that its KV is
     evicted behind that of others; 0 for none.  released: programs that will not go on.
+    program: the number of the whole program that asks, all its branches together, so that it is known for how many it
+    waits; 0 for none.  tenant: on whose behalf: tenants take turns, and no one reads what another has in the cache.
     """
 
     request: int
@@ -158,6 +160,8 @@ class Submit(Ask[None], frozen=True):
     next_logprobs: bool = False
     lease: int = 0
     released: tuple[int, ...] = ()
+    program: int = 0
+    tenant: str = ""
 
 
 class Abort(Message, frozen=True):
@@ -226,7 +230,7 @@ class Generate(Message, frozen=True):
     prompt: int32.  output: int32, tokens it already has from an earlier life (they count as generated: positions,
     penalties, limits and grammar go on from there).  eos: int32 token ids that end it unless ignore_eos.
     next_logprobs: whether the log-probabilities of all tokens behind the prompt are wanted; max_new_tokens is 0 then.
-    lease, released: see Submit.
+    lease, released, program, tenant: see Submit.
     """
 
     request: int
@@ -237,6 +241,8 @@ class Generate(Message, frozen=True):
     next_logprobs: bool = False
     lease: int = 0
     released: tuple[int, ...] = ()
+    program: int = 0
+    tenant: str = ""
 
 
 class AbortAll(Message, frozen=True):

@@ -192,7 +192,7 @@ class Planner:
             for request in state.queue.candidates(state.next_step):
                 if budget <= 0 or not state.rows.free:
                     return
-                node, cached = state.memory.tree.match(request.tokens, request.match_limit)
+                node, cached = state.memory.tree.match(request.tokens, request.match_limit, request.tenant)
                 if self._shares_soon(request, cached):
                     held = True
                     continue
@@ -201,7 +201,8 @@ class Planner:
                 if expected < 0:
                     state.memory.tree.unlock(node)
                     return
-                state.queue.admitted(request)
+                request.expected = expected
+                state.queue.admitted(request, expected - cached)
                 row = state.rows.take(request, node, state.memory.tree.slots(node), expected)
                 state.prefilling.append(row)
                 if request.cached < 0:
@@ -220,8 +221,8 @@ class Planner:
         reach = cached + self._state.options.share_tokens
         if reach > request.match_limit or not self._computing or not self._state.options.prefix_cache:
             return False
-        head = request.tokens[: 4 * reach]
-        return any(other.tokens.startswith(head) for other in self._computing)
+        head, tenant = request.tokens[: 4 * reach], request.tenant
+        return any(other.tokens.startswith(head) and other.tenant == tenant for other in self._computing)
 
     def _fits(self, request: Request, cached: int) -> int:
         """Reserve: give the length to expect of a request, or -1 if others have been promised the room it needs."""

@@ -1,19 +1,21 @@
-"""The waiting requests, and who is next."""
+"""The waiting requests of one tenant, and who is next."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from itertools import islice
 
 from .node import Node
 from .options import SchedulerOptions
+from .programs import Programs
 from .radix_tree import RadixTree
 from .request import Request
 
 __all__ = ["WaitingQueue"]
 
-_PREFERRED = 3  # admissions ahead of the oldest request once it has waited long enough
+_PREFERRED = 3  # admissions ahead of a request that has waited long enough
 
 
 class WaitingQueue:
@@ -22,15 +24,18 @@ class WaitingQueue:
     Retracted requests come first, oldest first; then, by policy,
 
     first-come       the oldest;
-    longest-prefix   whose prompt the tree knows longest, among three windows: the oldest; those that it knew longest
-                     when it last looked; and those nearest in alphabetical order to the prompt admitted last, which
-                     share the longest prefixes with it, so that a tree of prompts is visited depth first.
+    longest-prefix   whose program has the fewest requests out (`Programs`), and of those whose prompt the tree knows
+                     longest, among three windows: the oldest; those that came first in this order when it last looked;
+                     and those nearest in alphabetical order to the prompt admitted last, which share the longest
+                     prefixes with it, so that a tree of prompts is visited depth first.
 
     What the tree knows of a waiting request it has on lease, as far as that was looked up, so that it is not evicted
     for the sake of what nobody asks for.
 
-    No request waits for ever: once the oldest has waited `patience` steps, every fourth admission is its.  So at most
-    three are preferred to it from then on, and a request with k older ones begins within 4 (k + 1) admissions.
+    No request waits for ever: of those that have waited `patience` steps, every fourth admission takes one, by turns
+    the oldest and the one that the tree knows least (of equals, the oldest).  So a request with k older ones begins
+    within 8 (k + 1) admissions from then on; and one with j older ones that the tree knows as little within 8 (j + 1),
+    however many that it knows better have piled up.
     """
 
     def __init__(self, options: SchedulerOptions, tree: RadixTree) -> None:
@@ -39,10 +44,13 @@ class WaitingQueue:
         self._retracted: list[Request] = []  # by arrival
         self._waiting: OrderedDict[int, Request] = OrderedDict()  # by arrival
         self._by_prefix = options.policy == "longest-prefix"
+        self._programs = Programs(options.promotion, self._rank)
         self._sorted: list[tuple[bytes, int]] = []  # prompt, number
-        self._known: list[tuple[int, int, int]] = []  # -matched, arrival, number
+        self._known: list[tuple[int, int, int, int]] = []  # rank, -matched, arrival, number
+        self._cold: list[tuple[int, int, int]] = []  # matched, arrival, number
         self._last = b""  # the prompt admitted last
-        self._preferred = 0  # how many were admitted since the oldest was
+        self._preferred = 0  # how many were admitted since one was that had waited long enough
+        self._coldest = False  # whether the next of these is the coldest, not the oldest
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._retracted)
@@ -53,10 +61,11 @@ class WaitingQueue:
     def append(self, request: Request) -> None:
         """Let a new request wait."""
         self._waiting[request.number] = request
+        request.rank = self._programs.came(request) if self._by_prefix else 0
         if self._by_prefix:
             insort(self._sorted, (request.tokens, request.number))
             self._look(request)
-            insort(self._known, (-request.matched, request.arrival, request.number))
+            self._stand(request)
 
     def put_back(self, request: Request) -> None:
         """Let a retracted request wait, ahead of all that never ran."""
@@ -69,15 +78,26 @@ class WaitingQueue:
         if self._waiting.pop(request.number, None) is None:
             self._retracted.remove(request)
         elif self._by_prefix:
+            self._programs.left(request)
             del self._sorted[bisect_left(self._sorted, (request.tokens, request.number))]
-            del self._known[bisect_left(self._known, (-request.matched, request.arrival, request.number))]
+            self._step_aside(request)
 
     def admitted(self, request: Request) -> None:
         """Take an admitted request out, and look around its prompt from now on."""
-        oldest = next(iter(self._waiting.values()), None)
-        self._preferred = 0 if request is oldest else self._preferred + 1
         self.remove(request)
         self._last = request.tokens
+        if request.patient:
+            self._preferred, self._coldest = 0, not self._coldest
+        else:
+            self._preferred += 1
+
+    def ended(self, request: Request) -> None:
+        """Know that a request which came here is over, wherever it was."""
+        self._programs.ended(request)
+
+    def release(self, program: int) -> None:
+        """Know that a program will ask for nothing more."""
+        self._programs.release(program)
 
     def candidates(self, step: int) -> list[Request]:
         """Name the next requests to admit, the best first; at most four windows of them."""
@@ -86,44 +106,80 @@ class WaitingQueue:
         oldest = list(islice(self._waiting.values(), window))
         if not self._by_prefix:
             return chosen + oldest
+        self._programs.age(step)
+        preferred = self._prefer(oldest)
         overdue = step - self._options.patience
         patient = [request for request in oldest if request.since <= overdue]
-        preferred = self._prefer(oldest)
-        return chosen + (self._interleave(preferred, patient) if patient else preferred)
+        if not patient:
+            return chosen + preferred
+        coldest = [self._waiting[number] for _, _, number in self._cold[:window]]
+        coldest = [request for request in coldest if request.since <= overdue]
+        for request in coldest:
+            self._look_again(request)
+        coldest.sort(key=lambda request: (request.matched, request.arrival))
+        return chosen + self._interleave(preferred, patient, coldest)
 
     def _prefer(self, oldest: list[Request]) -> list[Request]:
         """Put the three windows in order."""
         window = self._options.window
         found = {request.number: request for request in oldest}
-        for _, _, number in self._known[:window]:
+        for *_, number in self._known[:window]:
             found[number] = self._waiting[number]
         at = bisect_left(self._sorted, (self._last, -1))
         for _, number in self._sorted[max(0, at - window // 2) : at + window - window // 2]:
             found[number] = self._waiting[number]
         for request in found.values():
+            request.patient = False
             self._look_again(request)
-        return sorted(found.values(), key=lambda request: (-request.matched, request.arrival))
+        return sorted(found.values(), key=lambda request: (request.rank, -request.matched, request.arrival))
 
-    def _interleave(self, preferred: list[Request], patient: list[Request]) -> list[Request]:
-        """Put the next of the patient, the oldest first, behind every third of the preferred."""
+    def _interleave(
+        self, preferred: list[Request], patient: Iterable[Request], coldest: Iterable[Request]
+    ) -> list[Request]:
+        """Put the next of the patient, the oldest and the coldest by turns, behind every third of the preferred."""
         order: dict[int, Request] = {}
-        waiting, since = deque(patient), self._preferred
+        lines = (deque(patient), deque(coldest))
+        since, turn = self._preferred, self._coldest
+
+        def put(request: Request, *, patient: bool) -> None:
+            nonlocal since, turn
+            order[request.number] = request
+            request.patient = patient
+            since, turn = (0, not turn) if patient else (since + 1, turn)
+
         for request in preferred:
-            while waiting and waiting[0].number in order:
-                waiting.popleft()
-            if since >= _PREFERRED and waiting:
-                order.setdefault(waiting[0].number, waiting.popleft())
-                since = 0
+            for line in lines:
+                while line and line[0].number in order:
+                    line.popleft()
+            if since >= _PREFERRED and (line := lines[turn] or lines[not turn]):
+                put(line.popleft(), patient=True)
             if request.number not in order:
-                since = 0 if waiting and request is waiting[0] else since + 1
-                order[request.number] = request
+                put(request, patient=any(line and request is line[0] for line in lines))
         return list(order.values())
 
+    # --- where a request stands ------------------------------------------------------------------------------------
+
+    def _stand(self, request: Request) -> None:
+        """Note a request where its rank and what the tree knows of it put it."""
+        insort(self._known, (request.rank, -request.matched, request.arrival, request.number))
+        insort(self._cold, (request.matched, request.arrival, request.number))
+
+    def _step_aside(self, request: Request, matched: int | None = None) -> None:
+        """Undo that; matched: what the tree knew of it then, if that has changed."""
+        matched = request.matched if matched is None else matched
+        del self._known[bisect_left(self._known, (request.rank, -matched, request.arrival, request.number))]
+        del self._cold[bisect_left(self._cold, (matched, request.arrival, request.number))]
+
+    def _rank(self, request: Request, rank: int) -> None:
+        self._step_aside(request)
+        request.rank = rank
+        self._stand(request)
+
     def _look(self, request: Request) -> None:
-        known = self._tree.known(request.tokens, request.match_limit)
+        known = self._tree.known(request.tokens, request.match_limit, namespace=request.tenant)
         if known != request.matched or request.leased is None:
             request.matched = known
-            self._lease(request, self._tree.match(request.tokens, known)[0] if known else None)
+            self._lease(request, self._tree.match(request.tokens, known, request.tenant)[0] if known else None)
         request.matched_version = self._tree.version
 
     def _lease(self, request: Request, node: Node | None) -> None:
@@ -141,5 +197,5 @@ class WaitingQueue:
         before = request.matched
         self._look(request)
         if request.matched != before:
-            del self._known[bisect_left(self._known, (-before, request.arrival, request.number))]
-            insort(self._known, (-request.matched, request.arrival, request.number))
+            self._step_aside(request, before)
+            self._stand(request)

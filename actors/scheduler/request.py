@@ -17,13 +17,14 @@ class Request:
     arrival: its number in order of arrival, kept through retractions.  since: the step from which it waits.
     output: int32, the tokens it has; the running ones are in its row.  cached: prompt tokens the cache held when it
     first began, -1 before.  matched: tokens the tree knew at matched_version.  leased: the node they end at, which it
-    has on lease while it waits.
+    has on lease while it waits.  rank: its program's (`Programs`), -1 before it waits.  patient: it is next for having
+    waited.  expected: the length it was admitted with.
     """
 
     __slots__ = (
-        "arrival", "cached", "failed", "input_logprobs", "lease", "leased", "logprobs_sent", "matched",
-        "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "prompt", "prompt_tokens",
-        "retractions", "row", "sampling", "since", "stops", "tokens",
+        "arrival", "cached", "expected", "failed", "input_logprobs", "lease", "leased", "logprobs_sent", "matched",
+        "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "patient", "program", "prompt",
+        "prompt_tokens", "rank", "retractions", "row", "sampling", "since", "stops", "tenant", "tokens",
     )  # fmt: skip
 
     def __init__(self, message: Generate, arrival: int, since: int) -> None:
@@ -34,6 +35,8 @@ class Request:
         self.max_new_tokens = message.sampling.max_new_tokens
         self.next_logprobs = message.next_logprobs
         self.lease = message.lease
+        self.program = message.program
+        self.tenant = message.tenant
         self.output = message.output
         self.tokens = message.prompt + message.output  # what is computed before the first new token is sampled
         ends = set(message.sampling.stop_token_ids)
@@ -42,7 +45,9 @@ class Request:
         self.stops: tuple[int, ...] = tuple(sorted(ends))
         self.arrival = arrival
         self.since = since
-        self.row = -1
+        self.row = self.rank = -1
+        self.patient = False
+        self.expected = 0
         self.cached = -1
         self.retractions = 0
         self.failed = False  # its KV cannot be trusted

@@ -14,12 +14,12 @@ from ..recorded import Recorded
 from .counters import Counters
 from .eager import Eager
 from .estimate import OutputEstimate
+from .fair_share import FairShare
 from .groups import Groups
 from .leases import Leases
 from .memory import Memory
 from .news import News
 from .options import SchedulerOptions
-from .queue import WaitingQueue
 from .request import Request
 from .rows import Rows
 
@@ -55,7 +55,7 @@ class State:
         self.options = options
         self.memory = Memory(options.slots)
         self.rows = Rows(options.rows)
-        self.queue = WaitingQueue(options, self.memory.tree)
+        self.queue = FairShare(options, self.memory.tree)
         self.leases = Leases(self.memory.tree, options.slots * 3 // 4)
         self.eager = Eager()
         self.estimate = OutputEstimate(options)
@@ -81,6 +81,7 @@ class State:
         for program in message.released:
             self.leases.release(program)
             self.eager.release(program)
+        self.queue.release(message.released)
         if message.request in self.live:
             return
         if message.lease:
@@ -181,6 +182,8 @@ class State:
             self.leave(request.row)
         elif request in self.queue:
             self.queue.remove(request)
+        if request.rank >= 0:
+            self.queue.ended(request)
 
     def retract(self, row: int) -> None:
         """Take a running request's row from it; it keeps its output and waits ahead of all that never ran."""
@@ -234,6 +237,7 @@ class State:
         else:
             memory.give(rows.slots[row, shared:length])
         memory.give(rows.spare[row])
+        self.queue.correct(request, length - request.expected)
         ended = bool(rows.ended[row])
         if request.lease and ended and not request.failed:
             self.leases.hold(request.lease, end)
