@@ -24,7 +24,9 @@ from callboard.actors.messages import (
     Generate,
     LiveRequests,
     Open,
+    Paused,
     Reconcile,
+    Resumed,
     Submit,
 )
 from callboard.actors.reader import Reader
@@ -206,3 +208,12 @@ async def test_a_programs_lease_and_those_that_are_over_reach_the_scheduler_once
         first, last = *made.generates(2), *made.generates(4)
         assert (first.lease, first.released) == (9, (7, 8)), "also what came with a request that was refused"
         assert (last.lease, last.released) == (0, (9,))
+
+
+async def test_what_programs_say_of_waiting_goes_on_to_the_scheduler_without_tokens_that_can_go_nowhere() -> None:
+    async with stage(context_length=16) as made:
+        hints = [Paused(7, PROMPT), Paused(8, PROMPT * 4), Resumed(7)]
+        for hint in hints:
+            await made.wires.dispatcher.tell(hint)
+        await until(lambda: len(made.scheduler) == len(hints))
+        assert made.scheduler == [Paused(7, PROMPT), Paused(8), Resumed(7)]

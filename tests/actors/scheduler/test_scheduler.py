@@ -17,6 +17,8 @@ from callboard.actors.messages import (
     CoreStarted,
     Flush,
     Generate,
+    Paused,
+    Resumed,
     SchedulerStatistics,
     StepDone,
     Stopped,
@@ -145,7 +147,8 @@ async def test_it_tells_what_rows_that_attend_together_do_not_read_again() -> No
         saved = told["decode_kv_tokens"] - told["decode_kv_tokens_read"]
         assert told["decode_kv_tokens"] == 3 * sum(range(52, 59))
         assert 0 < saved <= 2 * 50 * 7  # two of three rows, 50 tokens, in at most 7 steps
-        assert 2 <= told["mean_group_size"] <= 3
+        assert 2 <= told["mean_group_size"] <= told["largest_group"] <= 3
+        assert told["mean_group_size"] == told["group_members"] / told["groups"]
         assert told["grouped_steps"] >= 6
 
 
@@ -282,3 +285,16 @@ async def test_a_detokenizer_without_room_holds_up_the_steps_but_not_the_mailbox
             )
         ]
         assert sorted(offsets) == [(number, offset) for number in range(40) for offset in range(2)]
+
+
+async def test_what_a_paused_program_has_said_is_computed_and_nobody_is_told() -> None:
+    async with company() as cast:
+        for program in (7, 8):
+            await cast.scheduler.tell(Paused(program, pack([program] * 40)))
+        await cast.scheduler.tell(Resumed(8))
+        with anyio.fail_after(20):
+            while (await cast.scheduler.ask(SchedulerStatistics()))["slots_leased"] < 40:
+                await anyio.lowlevel.checkpoint()
+        statistics = await cast.scheduler.ask(SchedulerStatistics())
+        assert (statistics["eager_tokens"], statistics["programs_paused"], statistics["requests"]) == (40, 1, 0)
+        assert cast.text == []
