@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 __all__ = ["LIMIT", "TRACK", "Arrow", "Recorder", "Span", "Track", "current_track"]
 
 LIMIT = 200_000
-"""How many tracks, spans and arrows a recorder keeps if nobody says otherwise; about 200 bytes each."""
+"""How many tracks, spans and arrows a recorder keeps if nobody says otherwise; about 230 bytes each."""
 
 _BESIDE_NS = 100_000  # what a body does beside a generation is told if it takes so long
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ANCHORS", "WORK", "Anchor", "anchor"]
+__all__ = ["ANCHORS", "SHARED", "WORK", "Anchor", "anchor"]
 
 # What is asked for, as `callboard bench offline --workload` reads it.
 WORK = {
@@ -18,11 +18,18 @@ WORK = {
     "prompts": "32x8192/1",
 }
 
+# What is measured twice: rows that share a prefix read it together, and each for itself.
+SHARED = {
+    "thoughts": "5^4*1024/128",  # depth 4, 5 branches, 1,024 root, 128 a node
+    "chats": "256x1*4096+128/256",  # one system prompt of 4,096, a question of 128 each
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
     """One figure.  work: a key of WORK, or what else is measured.  limit: what the hardware allows.  aim: for ours.
 
+    "..., shared" is how many times as fast work of SHARED is when rows read what they share together.
     Tokens a second are output tokens, except of `prompts`, where they are input tokens.  more: whether more is better.
     """
 
@@ -59,6 +66,10 @@ ANCHORS = (
     Anchor("overlap on / off", _QWEN, "x", None, 1.1, None, 1.15),
     Anchor("tree's cost, no hits", _QWEN, "%", None, 0.3, 0, 0.5, more=False),
     Anchor("served / in process", _LLAMA, "x", 0.97, None, 1, 0.97),
+    Anchor("thoughts, shared", _LLAMA, "x", None, None, None, 3),
+    Anchor("thoughts, shared", _QWEN, "x", None, None, None, 3),
+    Anchor("chats, shared", _LLAMA, "x", None, None, None, 3),
+    Anchor("chats, shared", _QWEN, "x", None, None, None, 3),
     Anchor("host, 256 rows", _LLAMA, "us/step", None, None, None, 1000, more=False),
     Anchor("host, 256 rows", _QWEN, "us/step", None, None, None, 1000, more=False),
 )

@@ -3,7 +3,7 @@
     python bench/gpu.py [quick] [--device cuda] [--model NAME ...] [--only PART ...] [--minutes N]
 
 Each part is a process of its own with a time limit: what fails in one, or hangs, is told, and the rest goes on.
-Parts: tests, a model by its name, overlap, tree, start, kernels.
+Parts: tests, a model by its name, overlap, tree, shared (and alone) with a model's name, start, kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callboard.bench.anchors import ANCHORS, Anchor
+from callboard.bench.anchors import ANCHORS, SHARED, Anchor
 
 __all__ = ["Part", "figures", "parts", "table"]
 
@@ -48,7 +48,7 @@ def parts(arguments: argparse.Namespace, folder: Path) -> Iterator[Part]:
     python, bench = sys.executable, ROOT / "bench"
 
     def model(part: str, name: str, *more: str, limit_s: float) -> Part:
-        out = folder / f"{part}.json"
+        out = folder / f"{part.replace(': ', ' ')}.json"
         command = (python, str(bench / "gpu_model.py"), name, "--device", device, "--out", str(out), *more)
         return Part(part, command, limit_s, out)
 
@@ -60,6 +60,10 @@ def parts(arguments: argparse.Namespace, folder: Path) -> Iterator[Part]:
     if not quick or not gpu:
         yield model("overlap", models[0], "--work", "mixed", "--in-flight", "1", limit_s=60.0)
         yield model("tree", models[0], "--work", "mixed", "--no-prefix-cache", limit_s=60.0)
+        works = [argument for name in SHARED for argument in ("--work", name)]
+        for name in models:  # what programs share is read together, and each for itself
+            yield model(f"shared: {name}", name, *works, limit_s=75.0)
+            yield model(f"alone: {name}", name, *works, "--no-share-attention", limit_s=75.0)
         out = folder / "start.json"
         files = ["--files"] if gpu else []
         command = (python, str(bench / "start.py"), models[-1], "--device", device, "--json", str(out), *files)
@@ -118,6 +122,11 @@ def figures(found: dict[str, dict[str, Any]], models: Sequence[str]) -> dict[tup
             known[f"host, {counted}", name] = sum(decode[f"{part}_us_a_step"] for part in ("loop", "launch", "collect"))
         if "serve" in of:
             known["served / in process", name] = of["serve"]["ratio"]
+        together, alone = lines.get(f"shared: {name}", {}), lines.get(f"alone: {name}", {})
+        for work in together:
+            known[work, name] = together[work]["output_tokens_a_second"]
+            if work in alone:
+                known[f"{work}, shared", name] = known[work, name] / alone[work]["output_tokens_a_second"]
     first, last = models[0], models[-1]
     with_all = known.get(("mixed", first))
     for part, work in (("overlap", "overlap on / off"), ("tree", "tree's cost, no hits")):

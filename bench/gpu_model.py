@@ -1,6 +1,7 @@
 """Measure one model's engine: whole workloads, decode steps, serving.  bench/gpu.py runs it in a process of its own.
 
     python bench/gpu_model.py MODEL --out FILE [--device cuda] [--quick] [--in-flight N] [--no-prefix-cache]
+                              [--no-share-attention] [--work NAME ...]
 
 MODEL is a shape of shapes.py, whose weights are drawn, or `embedded`.  What is measured is written at once, so that
 nothing of it is lost if the rest fails.
@@ -21,17 +22,18 @@ from typing import Any
 import anyio
 
 from callboard.actors.engine import Engine
-from callboard.bench.anchors import WORK
+from callboard.bench.anchors import SHARED, WORK
 from callboard.bench.shapes import write_shape
 from callboard.commands.bench.decode import measure_decode, parse_point, print_decode
 from callboard.commands.bench.offline import measure_offline, print_offline
 from callboard.commands.bench.serve import measure_serve, print_serve, serving
 from callboard.commands.bench.setting import Setting, started
-from callboard.commands.bench.workload import parse_workload
+from callboard.commands.bench.workload import Workload, parse_workload
 
 __all__ = ["Findings", "measure"]
 
 SMALL = {"one": "1x16/8", "many": "4x32/8", "mixed": "6x8-24/8-24", "prompts": "2x100/1"}  # for a CPU
+SMALL_SHARED = {"thoughts": "2^2*32/4", "chats": "4x1*64+8/8"}
 POINTS = ("1x384", "64x1024", "256x1024")
 SMALL_POINTS = ("1x16", "4x32", "6x16")
 AGAIN_S = 8.0  # what takes less is measured twice, and the better one counts
@@ -78,9 +80,10 @@ async def measure(engine: Engine, findings: Findings, arguments: argparse.Namesp
 async def _measure(setting: Setting, findings: Findings, arguments: argparse.Namespace) -> None:
     small = arguments.device == "cpu"
     works = SMALL if small else WORK
+    known = works | (SMALL_SHARED if small else SHARED)
     for number, name in enumerate(arguments.work or works):
         with findings.attempt(name):
-            workload = parse_workload(works[name])
+            workload = parse_workload(known[name])
             line = await measure_offline(setting, workload)
             # The first run of a work may meet shapes that have to be compiled still.
             if line["seconds"] < (AGAIN_S / 4 if arguments.quick else AGAIN_S):
@@ -98,7 +101,9 @@ async def _measure(setting: Setting, findings: Findings, arguments: argparse.Nam
             findings.add(name, line)
     with findings.attempt("serve"):
         async with serving(setting) as url:
-            line = await measure_serve(setting, url, parse_workload(works["mixed"]))
+            mixed = parse_workload(works["mixed"])
+            assert isinstance(mixed, Workload), "a tree cannot be sent over HTTP"
+            line = await measure_serve(setting, url, mixed)
             print_serve(line, first=True)
             findings.add("serve", line)
 
@@ -109,9 +114,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--work", action="append", choices=tuple(WORK), help="only these workloads, and nothing else")
+    parser.add_argument(
+        "--work", action="append", choices=(*WORK, *SHARED), help="only these workloads, and nothing else"
+    )
     parser.add_argument("--in-flight", type=int, default=2)
     parser.add_argument("--no-prefix-cache", action="store_true")
+    parser.add_argument("--no-share-attention", action="store_true")
     arguments = parser.parse_args()
     findings = Findings(arguments.out)
     with tempfile.TemporaryDirectory() as folder:
@@ -123,6 +131,7 @@ def main() -> int:
             context_length=16_384 if drawn else None,
             in_flight=arguments.in_flight,
             prefix_cache=not arguments.no_prefix_cache,
+            share_attention=not arguments.no_share_attention,
         )
         anyio.run(measure, engine, findings, arguments)
     return 1 if findings.errors else 0

@@ -60,7 +60,8 @@ class Metrics:
 _GROWING = {
     "scheduler": {
         "requests", "steps", "prompt_tokens", "cached_tokens", "computed_tokens", "output_tokens", "surplus_tokens",
-        "forced_tokens", "decode_kv_tokens", "decode_kv_tokens_read", "grouped_steps", "retractions", "evicted_tokens",
+        "forced_tokens", "decode_kv_tokens", "decode_kv_tokens_read", "grouped_steps", "groups",
+        "group_members", "retractions", "evicted_tokens",
         "host_seconds",
     },
     "worker": {
@@ -75,6 +76,17 @@ _TOLD = {
     "scheduler_slots": "Tokens that the KV pool holds.",
     "scheduler_slots_free": "Slots of the KV pool that hold nothing.",
     "scheduler_slots_tree": "Slots of the KV pool that the prefix cache holds.",
+    "scheduler_slots_leased": "Slots of the KV pool that leases keep for live programs and waiting requests.",
+    "scheduler_leases": "Programs that hold a lease.",
+    "scheduler_cached_tokens": "Prompt tokens that came out of the cache, or were computed for another request first.",
+    "scheduler_prompts_saved": "Whole prompts of mean length that this has saved.",
+    "scheduler_decode_kv_tokens": "Tokens that decoding rows attended to, each row for itself.",
+    "scheduler_decode_kv_tokens_read": "How many of these were read, groups reading theirs once.",
+    "scheduler_grouped_steps": "Steps in which rows attended together.",
+    "scheduler_groups": "Groups of rows that attended together, summed over steps.",
+    "scheduler_group_members": "Rows in these groups, summed over steps.",
+    "scheduler_mean_group_size": "Rows in a group, on average since the start.",
+    "scheduler_largest_group": "Rows in the largest group since the cache was last emptied.",
     "scheduler_retractions": "Rows that were taken from a request because slots ran out.",
     "scheduler_host_seconds": "What the scheduler has worked.",
     "scheduler_computed_tokens": "Prompt tokens computed.",

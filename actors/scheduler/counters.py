@@ -11,7 +11,8 @@ class Counters(msgspec.Struct):
     """What has happened so far.  prompt and cached count a request's first life only; computed counts every chunk.
 
     decode_kv_tokens: tokens that decoding rows attended to, each row for itself; saved: how many of these were not read
-    again because a group read them.  groups and group_members are summed over the steps that had any.
+    again because a group read them.  groups and group_members are summed over the steps that had any; largest_group is
+    since the cache was last emptied.
     """
 
     requests: int = 0
@@ -28,6 +29,7 @@ class Counters(msgspec.Struct):
     grouped_steps: int = 0
     groups: int = 0
     group_members: int = 0
+    largest_group: int = 0
     host_seconds: float = 0.0
 
     @property

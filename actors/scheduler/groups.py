@@ -58,7 +58,8 @@ class Groups:
     as they are, and before another request decodes in a row there is a step in which that row does not.
 
     options: None describes nothing.  packed: the groups, as in Step.  count, members: how many groups, and the rows in
-    them.  attended: tokens that the rows attend to, each for itself.  saved: how many of these are not read again.
+    them; largest: rows in the largest.  attended: tokens that the rows attend to, each for itself.  saved: how many of
+    these are not read again.
     """
 
     def __init__(self, options: GroupOptions | None, tree: RadixTree, rows: Rows) -> None:
@@ -70,7 +71,7 @@ class Groups:
 
     def _forget(self) -> None:
         self.packed = b""
-        self.count = self.members = self.saved = 0
+        self.count = self.members = self.largest = self.saved = 0
 
     def describe(self, decoding: bytes, chosen: npt.NDArray[np.int64]) -> bytes:
         """Give the groups of the rows `chosen` (their lengths count the step's token); decoding: the same, int32."""
@@ -98,6 +99,7 @@ class Groups:
             parts += rows
             self.count += 1
             self.members += level.count
+            self.largest = max(self.largest, level.count)
             self.saved += (level.count - 1) * (level.end - start)
         if self.saved < self._options.step_tokens:
             self._forget()

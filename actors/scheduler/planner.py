@@ -83,6 +83,7 @@ class Planner:
             counters.grouped_steps += 1
             counters.groups += groups.count
             counters.group_members += groups.members
+            counters.largest_group = max(counters.largest_group, groups.largest)
         return packed
 
     # --- decode ----------------------------------------------------------------------------------------------------

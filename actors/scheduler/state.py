@@ -258,6 +258,7 @@ class State:
         """Empty the cache of everything no request holds."""
         self.eager.clear()
         freed = self.memory.flush()
+        self.counters.largest_group = 0
         return Flushed(freed, self.memory.tree.tokens)
 
     def publish(self, row: int) -> None:

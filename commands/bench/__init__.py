@@ -44,7 +44,8 @@ def _add_workloads(kinds: Any, name: str, told: str, measure: Any) -> None:
         "--workload",
         action="append",
         metavar="NxIN/OUT",
-        help="requests, input and output tokens, as 64x1024/256 or 256x100-1024/100-1024; may be given often",
+        help="requests, input and output tokens, as 64x1024/256, 256x100-1024/100-1024, 256x4*8192+32/256 (of 4 groups "
+        "with a prefix each) or 5^4*1024/128 (a tree of 4 levels); may be given often",
     )
     parser.add_argument("--temperature", type=float, default=0.0, help="0, the default, is greedy")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each workload; the best counts (default 1)")
@@ -103,9 +104,15 @@ def _offline(arguments: argparse.Namespace) -> Callable[[Setting], AsyncIterator
 
 def _serve(arguments: argparse.Namespace) -> Callable[[Setting], AsyncIterator[dict[str, Any]]]:
     from .serve import measure_serve, print_serve, serving
-    from .workload import parse_workload
+    from .workload import Workload, parse_workload
 
-    workloads = [parse_workload(text) for text in arguments.workload or _WORKLOADS]
+    workloads: list[Workload] = []
+    for text in arguments.workload or _WORKLOADS:
+        workload = parse_workload(text)
+        if not isinstance(workload, Workload):
+            told = f"workload is {text!r}; a tree is measured in process, by callboard bench offline"
+            raise ValueError(told)  # noqa: TRY004  (the type is what the text says)
+        workloads.append(workload)
 
     async def measure(setting: Setting) -> AsyncIterator[dict[str, Any]]:
         async with serving(setting) as url:

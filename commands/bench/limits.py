@@ -39,24 +39,50 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
 
 
 def ideal_seconds(config: ModelConfig, element_bytes: int, requests: Sequence[Request], rates: Rates) -> float:
-    """Tell the least time for requests that all start together; what a group shares is computed and read once."""
+    """Tell the least time for requests that all start together, those with a parent when all of its level have ended.
+
+    What a group shares, and what stands before several requests, is computed and read once.
+    """
     head = config.vocabulary * config.hidden
     layers = _layer_weights(config) * config.layers
     operations = 0.0
-    prefixes = {request.group: request.shared for request in requests}
-    spans = [(0, shared) for shared in prefixes.values()] + [(request.shared, request.inputs) for request in requests]
+    prefixes = {request.group: request.shared for request in requests if request.parent is None}
+    spans = [(0, shared) for shared in prefixes.values()]
+    spans += [(request.inputs - request.own, request.inputs) for request in requests]
     for first, end in spans:
         attended = (end * (end + 1) - first * (first + 1)) / 2
         operations += 2 * layers * (end - first)
         operations += 4 * config.layers * config.heads * config.head_dim * attended
     operations += 2 * head * len(requests)
     decode_s = 0.0
-    for step in range(1, max(request.outputs for request in requests)):  # the first token comes with the prompt
-        running = [request for request in requests if request.outputs > step]
-        tokens = sum(request.inputs - request.shared + step for request in running)
-        tokens += sum({request.group: request.shared for request in running}.values())
-        decode_s += decode_seconds(config, element_bytes, tokens, rates)
+    for level in _levels(requests):
+        for step in range(1, max(request.outputs for request in level)):  # the first token comes with the prompt
+            running = [request for request in level if request.outputs > step]
+            tokens = sum(request.own + step for request in running) + _shared_tokens(requests, running)
+            decode_s += decode_seconds(config, element_bytes, tokens, rates)
     return operations / rates.matmul + decode_s
+
+
+def _levels(requests: Sequence[Request]) -> list[list[Request]]:
+    """Sort requests by how many stand above them; a parent stands before its children."""
+    depths: list[int] = []
+    levels: list[list[Request]] = []
+    for request in requests:
+        depths.append(0 if request.parent is None else depths[request.parent] + 1)
+        if depths[-1] == len(levels):
+            levels.append([])
+        levels[depths[-1]].append(request)
+    return levels
+
+
+def _shared_tokens(requests: Sequence[Request], running: Sequence[Request]) -> int:
+    """Count what running requests attend to before what is their own, each token once."""
+    above = {request.parent for request in running if request.parent is not None}
+    tokens = sum({request.group: request.shared for request in running if request.parent is None}.values())
+    if above:
+        parents = [requests[number] for number in above]
+        tokens += sum(parent.own + parent.outputs for parent in parents) + _shared_tokens(requests, parents)
+    return tokens
 
 
 def decode_seconds(config: ModelConfig, element_bytes: int, tokens: int, rates: Rates) -> float:

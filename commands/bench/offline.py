@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
+import numpy as np
 
 from ...actors.sampling import SamplingParams
 from .limits import ideal_seconds
-from .workload import Request, Workload
+from .sharing import Sharing, sharing_told
+from .workload import Request, Thoughts, Workload
 
 if TYPE_CHECKING:
     from ...actors.engine import Engine
@@ -25,7 +27,7 @@ class Measured:
     """What one run gave.  seconds: from the first request sent to the last token received.
 
     first_s: the mean time to a request's first token.  device_s: seconds that the device worked.  host_s: what the
-    scheduler took; launch_s, collect_s: what the worker took beside waiting.  cached: prompt tokens found in the cache.
+    scheduler took; launch_s, collect_s: what the worker took beside waiting.  sharing: what requests had in common.
     """
 
     requests: int
@@ -38,8 +40,8 @@ class Measured:
     host_s: float
     launch_s: float
     collect_s: float
-    cached: int
     retractions: int
+    sharing: Sharing
 
     @property
     def output_rate(self) -> float:
@@ -56,7 +58,7 @@ class Measured:
 
 
 async def measure_offline(
-    setting: Setting, workload: Workload, *, rounds: int = 1, temperature: float = 0.0
+    setting: Setting, workload: Workload | Thoughts, *, rounds: int = 1, temperature: float = 0.0
 ) -> dict[str, Any]:
     """Run a workload some times and tell the best, beside the least time it could take."""
     requests = workload.requests(setting.engine.limits.vocabulary)
@@ -78,8 +80,8 @@ async def measure_offline(
         "scheduler_us_a_step": 1e6 * best.host_s / steps,
         "launch_us_a_step": 1e6 * best.launch_s / steps,
         "collect_us_a_step": 1e6 * best.collect_s / steps,
-        "cached_tokens": best.cached,
         "retractions": best.retractions,
+        **best.sharing.figures(),
     }
 
 
@@ -92,6 +94,8 @@ def print_offline(line: dict[str, Any], *, first: bool) -> None:
           f"{line['seconds']:>8.2f} {line['share']:>6.0%} {line['busy']:>6.1%} {line['device_ms_a_step']:>8.3f} "
           f"{line['scheduler_us_a_step']:>8.0f} {line['launch_us_a_step']:>9.0f} {line['collect_us_a_step']:>8.0f} "
           f"{line['first_token_s']:>8.3f}", flush=True)  # fmt: skip
+    if told := sharing_told(line):
+        print(f"{'':>28} {told}", flush=True)
 
 
 async def warm_up(engine: Engine) -> None:
@@ -130,24 +134,34 @@ async def run_workload(engine: Engine, requests: list[Request], *, temperature: 
         host_s=grown("scheduler", "host_seconds"),
         launch_s=grown("worker", "launch_s"),
         collect_s=grown("worker", "collect_s"),
-        cached=grown("scheduler", "cached_tokens"),
         retractions=grown("scheduler", "retractions"),
+        sharing=Sharing.between(before, after),
     )
 
 
 async def _complete(engine: Engine, requests: list[Request], sampling: SamplingParams) -> list[float]:
-    """Run requests to their ends; give when each had its first token."""
+    """Run requests to their ends, each once its parent has its own; give when each had its first token."""
     firsts = [0.0] * len(requests)
+    # Whole texts, int32, of those that others go on from.
+    texts = {request.parent: b"" for request in requests if request.parent is not None}
+    ended = {number: anyio.Event() for number in texts}
 
     async def one(number: int, request: Request) -> None:
         asked = msgspec.structs.replace(sampling, max_new_tokens=request.outputs)
-        given = 0
-        async for delta in engine.generate(request.prompt, asked):
+        prompt = request.prompt
+        if request.parent is not None:
+            await ended[request.parent].wait()
+            prompt = texts[request.parent] + prompt
+        given: list[int] = []
+        async for delta in engine.generate(prompt, asked):
             if delta.tokens and not given:
                 firsts[number] = perf_counter()
-            given += len(delta.tokens)
-        if given != request.outputs:
-            raise RuntimeError(f"request {number} gave {given} tokens instead of {request.outputs}")
+            given += delta.tokens
+        if len(given) != request.outputs:
+            raise RuntimeError(f"request {number} gave {len(given)} tokens instead of {request.outputs}")
+        if number in ended:
+            texts[number] = prompt + np.array(given, np.int32).tobytes()
+            ended[number].set()
 
     async with anyio.create_task_group() as group:
         for number, request in enumerate(requests):

@@ -8,26 +8,36 @@ from random import Random
 
 import numpy as np
 
-__all__ = ["Request", "Workload", "parse_workload"]
+__all__ = ["Request", "Thoughts", "Workload", "parse_workload"]
 
 _PATTERN = re.compile(r"(\d+)x(?:(\d+)\*(\d+)\+)?(\d+)(?:-(\d+))?/(\d+)(?:-(\d+))?")
+_TREE = re.compile(r"(\d{1,4})\^(\d{1,2})\*(\d+)/(\d+)")
+_MOST_LEAVES = 4096  # what an engine queues if nobody says otherwise
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One request: its prompt, int32 tokens, and how many tokens it is to give.
 
-    Its first `shared` tokens are those of all requests of its group.
+    Its first `shared` tokens are those of all requests of its group.  parent: the number of a request whose prompt and
+    output, `before` tokens, stand before its prompt, and which it therefore waits for.
     """
 
     prompt: bytes
     outputs: int
     group: int = 0
     shared: int = 0
+    parent: int | None = None
+    before: int = 0
 
     @property
     def inputs(self) -> int:
-        return len(self.prompt) // 4
+        return self.before + len(self.prompt) // 4
+
+    @property
+    def own(self) -> int:
+        """The tokens of its prompt that are no other request's."""
+        return self.inputs - self.before - self.shared
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +77,64 @@ class Workload:
         ]
 
 
-def parse_workload(text: str) -> Workload:
+@dataclass(frozen=True, slots=True)
+class Thoughts:
+    """A tree of requests: behind a root prompt `branches` of them, behind each as many again, `depth` levels of them.
+
+    root: tokens of the prompt.  node: tokens of a request, of which the first is given and tells it from its siblings,
+    and the others are its output.  A request is sent when the one above it has its end.
+    """
+
+    branches: int
+    depth: int
+    root: int
+    node: int
+
+    def __str__(self) -> str:
+        return f"{self.branches}^{self.depth}*{self.root}/{self.node}"
+
+    def requests(self, vocabulary: int, seed: int = 0) -> list[Request]:
+        """Draw them, level by level."""
+        draws = np.random.default_rng(seed)
+        root = draws.integers(0, min(vocabulary, 10_000), self.root, dtype=np.int32).tobytes()
+        drawn: list[Request] = []
+        above: list[int | None] = [None]
+        for _ in range(self.depth):
+            begun = len(drawn)
+            for parent in above:
+                for branch in range(self.branches):
+                    own = np.int32(branch).tobytes()
+                    if parent is None:
+                        drawn.append(Request(root + own, self.node - 1, shared=self.root))
+                    else:
+                        before = drawn[parent].inputs + drawn[parent].outputs
+                        drawn.append(Request(own, self.node - 1, parent=parent, before=before))
+            above = list(range(begun, len(drawn)))
+        return drawn
+
+
+def parse_workload(text: str) -> Workload | Thoughts:
     """Read REQUESTSxINPUT/OUTPUT, where a length may be a range: 256x100-1024/100-1024.
 
-    256x4*8192+32/256 are 256 requests of 32 tokens each behind one of 4 prefixes of 8,192.
+    256x4*8192+32/256 are 256 requests of 32 tokens each behind one of 4 prefixes of 8,192.  5^4*1024/128 is a tree
+    below a prompt of 1,024: 5 requests, behind each of these 5, and so on, 4 levels, each of 128 tokens.
 
     Raises ValueError that says how it is written.
     """
+    if (tree := _TREE.fullmatch(text)) is not None:
+        branches, depth, root, node = map(int, tree.groups())
+        if min(branches, depth, root) < 1 or node < 2 or branches**depth > _MOST_LEAVES:
+            raise ValueError(
+                f"workload is {text!r}; a tree has 1 branch or more, 1 level or more, at most {_MOST_LEAVES:,} leaves, "
+                "a root of 1 token or more, nodes of 2 or more"
+            )
+        return Thoughts(branches, depth, root, node)
     match = _PATTERN.fullmatch(text)
     if match is None:
         raise ValueError(
             f"workload is {text!r}; write REQUESTSxINPUT/OUTPUT, as 64x1024/256 or 256x100-1024/100-1024, "
-            "or REQUESTSxGROUPS*PREFIX+INPUT/OUTPUT, as 256x4*8192+32/256"
+            "REQUESTSxGROUPS*PREFIX+INPUT/OUTPUT, as 256x4*8192+32/256, "
+            "or for a tree BRANCHES^LEVELS*ROOT/NODE, as 5^4*1024/128"
         )
     numbers = (None if found is None else int(found) for found in match.groups())
     count, groups, shared, least_in, most_in, least_out, most_out = numbers
