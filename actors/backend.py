@@ -26,6 +26,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     OpenAI's form, for backends that speak in messages.  role: the role whose message is being written, or None.
     fresh: how many of the last tokens are constant text, which may be tokenized otherwise (`SamplingParams.heal`).
     lease: the number of the program that may go on from here, or 0 (`Backend.lease`).
+    program: the number of the whole program, all its branches together, or 0.
     images: from where to where in the text each stands, and its URL (data:, http: or https:), in order.
     """
 
@@ -36,6 +37,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     role: str | None = None
     fresh: int = 0
     lease: int = 0
+    program: int = 0
     images: tuple[tuple[int, int, str], ...] = ()
 
 

@@ -58,7 +58,9 @@ _BEFORE = 16
 class _Entry:
     """One live request: what it takes to run it again, and who reads it."""
 
-    __slots__ = ("lease", "next_logprobs", "output", "prompt", "reader", "replays", "sampling", "tag")
+    __slots__ = (
+        "lease", "next_logprobs", "output", "program", "prompt", "reader", "replays", "sampling", "tag", "tenant",
+    )  # fmt: skip
 
     def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
         self.prompt = submit.prompt
@@ -67,6 +69,8 @@ class _Entry:
         self.tag = submit.tag
         self.next_logprobs = submit.next_logprobs
         self.lease = submit.lease
+        self.program = submit.program
+        self.tenant = submit.tenant
         self.output = array("i")
         self.replays = 0
 
@@ -179,7 +183,10 @@ class Dispatcher(Actor[ToDispatcher]):
 
     def _generate(self, request: int, entry: _Entry, released: tuple[int, ...] = ()) -> Generate:
         output, eos = entry.output.tobytes(), self._options.eos
-        return Generate(request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released)
+        return Generate(
+            request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released,
+            program=entry.program, tenant=entry.tenant,
+        )  # fmt: skip
 
     def _news(self, request: int, delta: Delta) -> None:
         if (entry := self._live.get(request)) is None:

@@ -139,12 +139,18 @@ class Engine(Backend):
         sampling.verify(vocabulary=self.limits.vocabulary)
 
     async def generate(
-        self, prompt: Prompt | str | bytes | Sequence[int], sampling: SamplingParams | None = None, *, tag: str = ""
+        self,
+        prompt: Prompt | str | bytes | Sequence[int],
+        sampling: SamplingParams | None = None,
+        *,
+        tag: str = "",
+        tenant: str = "",
     ) -> AsyncGenerator[Delta, None]:
         """Stream one generation.  prompt: text, or token ids (a sequence, or int32 bytes), or a program's Prompt.
 
-        The last delta, and only it, has `finish`.  Closing the generator early aborts the request.  Raises
-        InvalidRequest, Overloaded, GenerationFailed, Aborted.
+        tenant: on whose behalf; tenants take turns, and share nothing in the cache.  The last delta, and only it, has
+        `finish`.  Closing the generator early aborts the request.  Raises InvalidRequest, Overloaded, GenerationFailed,
+        Aborted.
         """
         sampling = sampling or SamplingParams()
         self.verify(sampling)
@@ -160,10 +166,20 @@ class Engine(Backend):
         recorded = self._wires.recorded.asked(reader.request)
         finish: Finish | None = None
         try:
-            lease = prompt.lease if isinstance(prompt, Prompt) else 0
+            lease, program = (prompt.lease, prompt.program) if isinstance(prompt, Prompt) else (0, 0)
             released, self._released = tuple(self._released), []
             await self._wires.dispatcher.ask(
-                Submit(reader.request, tokens, sampling, reader, tag, lease=lease, released=released)
+                Submit(
+                    reader.request,
+                    tokens,
+                    sampling,
+                    reader,
+                    tag,
+                    lease=lease,
+                    released=released,
+                    program=program,
+                    tenant=tenant,
+                )
             )
             async for delta in reader:
                 finish = delta.finish
@@ -175,10 +191,15 @@ class Engine(Backend):
                 self._wires.dispatcher.post(Abort(reader.request, "its reader left"))
 
     async def complete(
-        self, prompt: Prompt | str | bytes | Sequence[int], sampling: SamplingParams | None = None, *, tag: str = ""
+        self,
+        prompt: Prompt | str | bytes | Sequence[int],
+        sampling: SamplingParams | None = None,
+        *,
+        tag: str = "",
+        tenant: str = "",
     ) -> Completion:
         """Run one generation to its end; errors as `generate`."""
-        deltas = [delta async for delta in self.generate(prompt, sampling, tag=tag)]
+        deltas = [delta async for delta in self.generate(prompt, sampling, tag=tag, tenant=tenant)]
         finish = deltas[-1].finish
         assert finish is not None, "a reader ends with a terminal event"
         return Completion(

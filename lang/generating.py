@@ -94,7 +94,7 @@ async def generate(stream: Stream, step: Generate) -> None:
     if transcript.tail:
         await stream.settle_tail()
     stream.lease = stream.lease or backend.lease()
-    tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt(stream.lease)
+    tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt(stream.lease, stream.program)
     voices = _voices(stream, step)
     variable.start = start
     stream.text_bell.ring()

@@ -36,7 +36,7 @@ class StreamState(ABC):
     __slots__ = (
         "_task", "_trace", "address", "ahead", "backend", "begun", "bell", "branched", "defaults", "ended",
         "error", "executed", "foreseen", "forks", "gone", "lease", "listening", "loop", "name", "observed", "over",
-        "paused", "performer", "returned", "role", "scopes", "seen_outside", "steps", "submitted", "text_bell",
+        "paused", "performer", "returned", "role", "root", "scopes", "seen_outside", "steps", "submitted", "text_bell",
         "thread", "timer", "track", "transcript", "variables",
     )  # fmt: skip
 
@@ -61,6 +61,7 @@ class StreamState(ABC):
         self.transcript = Transcript() if parent is None else parent.transcript  # a branch gets its own at its start
         self.ahead: Ahead | None = None  # what a model wrote further than was asked for
         self.executed = 0  # steps
+        self.root: StreamState | None = None if parent is None else parent.root or parent  # of a branch: its program
         self.lease = 0  # under which a backend with a cache keeps what it has said; 0 before it has generated
         self.paused = False  # the backend knows that the program waits on the outside world
         self.timer: asyncio.TimerHandle | None = None  # while it may begin to
@@ -105,6 +106,13 @@ class StreamState(ABC):
     @abstractmethod
     def rest(self) -> None:
         """Look whether the program waits on the outside world; called while it is `listening`."""
+
+    @property
+    def program(self) -> int:
+        """The number of the whole program, by which a backend knows what its branches are out for; 0 from most."""
+        root = self.root or self
+        root.lease = root.lease or root.backend.lease()
+        return root.lease
 
     @property
     def has_room(self) -> bool:
