@@ -54,8 +54,7 @@ class Decoder:
     ) -> Tensor:
         x_TC = functional.embedding(tokens_T, self.embedding_VC)
         if self.native is not None and self.native.takes(pool, plan):
-            hidden_TC = self.native.forward_(x_TC, positions_T, pool, plan)
-            return hidden_TC if wanted_N is None else hidden_TC.index_select(0, wanted_N)
+            return self.native.forward_(x_TC, positions_T, pool, plan, wanted_N)
         for layer in self.layers:
             attended_TX = layer.attend(x_TC, self.rotations_LP, positions_T, slots_T, pool, attention, plan)
             if layer is self.layers[-1] and wanted_N is not None:

@@ -142,8 +142,13 @@ class Runner:
     def _compute(self, running: Pass, step: Step, batch: Batch) -> None:
         """Launch a forward pass whose inputs are on the device, and the logits and scores that it is wanted for."""
         plan, index_N, sampling = self._attention.plan(batch.attention), batch.index_N, len(batch.sampled.rows) > 0
-        scoring = any(extend.targets or extend.next_logprobs for extend in step.extends)
-        wanted_N = index_N if sampling and not scoring else None
+        scoring = any(extend.targets for extend in step.extends)
+        ahead = _ends(step.extends)
+        wanted_N = None
+        if not scoring and sampling and not ahead:
+            wanted_N = index_N
+        elif not scoring and ahead and not sampling:  # nobody generates beside those who only look ahead
+            wanted_N = to_device([end for _, end in ahead], self.rows.device)
         hidden_TC = self._model.forward(
             batch.tokens_T,
             batch.attention.positions_T,
@@ -160,7 +165,11 @@ class Runner:
             running.logits_NV = self._model.logits(hidden_TC if picked else hidden_TC[index_N])
         if scoring:
             running.scored = self._score(step.extends, hidden_TC)
-            self._look_ahead(running, step.extends, hidden_TC)
+        if ahead:
+            running.next_rows = tuple(row for row, _ in ahead)
+            picked = wanted_N is not None
+            hidden_MC = hidden_TC if picked else hidden_TC[to_device([end for _, end in ahead], hidden_TC.device)]
+            running.next_MV = self._model.logits(hidden_MC).float().log_softmax(dim=-1)
 
     def _begin(self, extend: Extend, begin: Begin) -> None:
         extras = self.rows.begin(extend.row, begin, extend.prefix_slots)
@@ -207,21 +216,6 @@ class Runner:
         columns = [torch.cat(column) for column in zip(*parts, strict=True)]
         nothing = hidden_MC.new_empty(0, dtype=torch.float32)
         return Packed.of(targets_M[:0], nothing, *columns)
-
-    def _look_ahead(self, running: Pass, extends: tuple[Extend, ...], hidden_TC: Tensor) -> None:
-        """Compute the log-probabilities of all tokens behind the extends that ask for them."""
-        rows: list[int] = []
-        last: list[int] = []
-        end = 0
-        for extend in extends:
-            end += len(extend.tokens) // 4
-            if extend.next_logprobs:
-                rows.append(extend.row)
-                last.append(end - 1)
-        if rows:
-            index_M = to_device(last, hidden_TC.device)
-            running.next_rows = tuple(rows)
-            running.next_MV = self._model.logits(hidden_TC[index_M]).float().log_softmax(dim=-1)
 
     # --- sampling ------------------------------------------------------------------------------------------------
 
@@ -377,6 +371,17 @@ def _input_logprobs(extend: Extend, packed: Packed) -> InputLogprobs:
         read.top_tokens.tobytes(),
         read.top_logprobs.tobytes(),
     )
+
+
+def _ends(extends: tuple[Extend, ...]) -> list[tuple[int, int]]:
+    """Give the rows that ask for the log-probabilities of all tokens behind them, and where in the step they end."""
+    found: list[tuple[int, int]] = []
+    end = 0
+    for extend in extends:
+        end += len(extend.tokens) // 4
+        if extend.next_logprobs:
+            found.append((extend.row, end - 1))
+    return found
 
 
 def _next_logprobs(running: Pass, result: Result) -> tuple[NextLogprobs, ...]:

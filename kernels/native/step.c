@@ -39,14 +39,15 @@ typedef struct {
 
 // Token t belongs to row owners[t] and sees the first visible[t] slots of that row's table, its own the last of them.
 typedef struct {
-    float *x;                // [T, C], the embedded tokens; becomes the normed hidden states
+    float *x;                // [T, C], the embedded tokens; becomes the normed hidden states of the N wanted ones
     float *const *entries;   // a layer's [slots + 1, K, 2, D]
     const float *rotations;  // [positions, D / 2, 2]
     const int64_t *positions, *slots;  // [T]
     const int32_t *table;              // [R, table_stride]
     const int32_t *owners, *visible;   // [T]
+    const int64_t *wanted;             // [N] tokens, ascending; NULL for all
     float *scratch;
-    int64_t table_stride, rows, tokens, longest, threads, pool_slots, known_positions;
+    int64_t table_stride, rows, tokens, longest, threads, pool_slots, known_positions, wanted_count;
     float scale;
 } Step;
 
@@ -376,14 +377,15 @@ static void weigh_all(const float *values, int64_t entry, const int32_t *table, 
     }
 }
 
-// One task a token and key head.
-static void attend(const Model *model, const Step *step, const float *entries, const Scratch *scratch, float *mine) {
+// One task a token and key head: of all tokens, or of the `count` wanted ones, written one behind the other.
+static void attend(const Model *model, const Step *step, const float *entries, const Scratch *scratch, float *mine,
+                   const int64_t *wanted, int64_t tokens) {
     const int64_t K = model->kv_heads, D = model->head_dim, G = model->heads / K, H = model->heads;
     const int64_t entry = K * 2 * D, stride = pad(step->longest);
     float *sums = mine, *scores = sums + pad(G * D);
 #pragma omp for schedule(dynamic) nowait
-    for (int64_t task = 0; task < step->tokens * K; task++) {
-        const int64_t t = task / K, k = task % K, count = step->visible[t];
+    for (int64_t task = 0; task < tokens * K; task++) {
+        const int64_t n = task / K, k = task % K, t = wanted ? wanted[n] : n, count = step->visible[t];
         const float *queries = scratch->qkv + (t * (H + 2 * K) + k * G) * D, *pool = entries + k * 2 * D;
         const int32_t *table = step->table + step->owners[t] * step->table_stride;
         score(queries, G, D, pool, entry, table, count, scores, stride);
@@ -391,7 +393,7 @@ static void attend(const Model *model, const Step *step, const float *entries, c
         for (int64_t g = 0; g < G; g++) factors[g] = soften(scores + g * stride, count);
         memset(sums, 0, G * D * sizeof(float));
         weigh_all(pool + D, entry, table, count, G, scores, stride, sums, D);
-        float *out = scratch->attended + (t * H + k * G) * D;
+        float *out = scratch->attended + (n * H + k * G) * D;
         for (int64_t g = 0; g < G; g++)
             for (int64_t d = 0; d < D; d++) out[g * D + d] = sums[g * D + d] * factors[g];
     }
@@ -420,8 +422,10 @@ static void meet(Barrier *barrier) {
 
 // --- what Python calls -----------------------------------------------------------------------------------------------
 
-// Tell whether every row, slot and position of a step exists.
+// Tell whether every row, slot and position of a step exists, and every token that is wanted, in order.
 static int is_sound(const Step *step) {
+    for (int64_t n = 0, next = 0; step->wanted && n < step->wanted_count; next = step->wanted[n++] + 1)
+        if (step->wanted[n] < next || step->wanted[n] >= step->tokens) return 0;
     for (int64_t t = 0, seen = 0; t < step->tokens; t++) {
         const int32_t owner = step->owners[t], visible = step->visible[t];
         if (step->slots[t] < 0 || step->slots[t] >= step->pool_slots) return 0;
@@ -437,15 +441,22 @@ static int is_sound(const Step *step) {
     return 1;
 }
 
-// Returns 0 and does nothing if a row, slot or position does not exist.
+// Keep only the wanted tokens of x, one behind the other: whatever else is to come is for them.
+static void pick(const Step *step, int64_t width) {
+    for (int64_t n = 0; n < step->wanted_count; n++)
+        memmove(step->x + n * width, step->x + step->wanted[n] * width, width * sizeof(float));
+}
+
+// Returns 0 and does nothing if a row, slot, position or wanted token does not exist.
 int callboard_step(const Model *model, const Step *step) {
     if (!is_sound(step)) return 0;
     const Scratch scratch = divide(model, step);
-    const int64_t tokens = step->tokens;
     Barrier barrier = {0, 0};
 #pragma omp parallel num_threads(step->threads)
     {
         float *mine = scratch.threads + omp_get_thread_num() * scratch.a_thread;
+        const int64_t *wanted = NULL;
+        int64_t tokens = step->tokens;
         for (int64_t number = 0; number < model->count; number++) {
             const Layer *layer = model->layers + number;
             normalise(step->x, layer->attention_norm, tokens, model->hidden, model->epsilon, scratch.normed);
@@ -454,7 +465,11 @@ int callboard_step(const Model *model, const Step *step) {
             meet(&barrier);
             store(model, step, step->entries[number], &scratch);
             meet(&barrier);
-            attend(model, step, step->entries[number], &scratch, mine);
+            if (step->wanted && number == model->count - 1) {  // what the others are for is in the pool
+                wanted = step->wanted, tokens = step->wanted_count;
+                if (omp_get_thread_num() == 0) pick(step, model->hidden);  // attention does not look at x
+            }
+            attend(model, step, step->entries[number], &scratch, mine, wanted, tokens);
             meet(&barrier);
             multiply(&layer->output, scratch.attended, tokens, step->x, 1, mine);
             meet(&barrier);

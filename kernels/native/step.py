@@ -123,8 +123,14 @@ class NativeStep:
         """Tell whether a step can be run here: planned by the reference attention, keys and values in float32."""
         return isinstance(plan, ReferencePlan) and pool.entries[0].dtype == torch.float32 and plan.batch.rows_R is None
 
-    def forward_(self, x_TC: Tensor, positions_T: Tensor, pool: KVPool, plan: ReferencePlan) -> Tensor:
-        """Run embedded tokens through all layers and the norm, in place, storing their keys and values."""
+    def forward_(
+        self, x_TC: Tensor, positions_T: Tensor, pool: KVPool, plan: ReferencePlan, wanted_N: Tensor | None = None
+    ) -> Tensor:
+        """Run embedded tokens through all layers and the norm, in place, storing their keys and values.
+
+        wanted_N: int64, ascending, the tokens whose hidden states are wanted, [N, C] then; None for all.  The others
+        leave the last layer when their keys and values are stored.
+        """
         batch, threads = plan.batch, torch.get_num_threads()
         rows, tokens, longest = len(batch.lengths), len(x_TC), max(batch.lengths)
         table_RL = batch.table_RL
@@ -142,6 +148,7 @@ class NativeStep:
             table_RL.data_ptr(),
             owners_T.ctypes.data,
             visible_T.ctypes.data,
+            0 if wanted_N is None else wanted_N.data_ptr(),
             self._room(self._step_floats(self._model, tokens, longest, threads)),
             table_RL.stride(0),
             rows,
@@ -150,11 +157,12 @@ class NativeStep:
             threads,
             len(pool.entries[0]),
             len(self._rotations_LP),
+            0 if wanted_N is None else len(wanted_N),
             plan.scale,
         )
         if not self._step(self._model, step):
-            raise IndexError("a step names a slot or a position that does not exist")
-        return x_TC
+            raise IndexError("a step names a slot, a position or a token that does not exist")
+        return x_TC if wanted_N is None else x_TC[: len(wanted_N)]
 
     def logits(self, hidden_NC: Tensor) -> Tensor:
         """Score the vocabulary: float32 [N, C] -> [N, V]."""

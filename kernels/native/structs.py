@@ -45,8 +45,11 @@ class CModel(ctypes.Structure):
 
 class CStep(ctypes.Structure):
     _fields_ = [
-        *_pointers("x", "entries", "rotations", "positions", "slots", "table", "owners", "visible", "scratch"),
+        *_pointers(
+            "x", "entries", "rotations", "positions", "slots", "table", "owners", "visible", "wanted", "scratch"
+        ),
         *_integers("table_stride", "rows", "tokens", "longest", "threads", "pool_slots", "known_positions"),
+        *_integers("wanted_count"),
         ("scale", ctypes.c_float),
     ]
 

@@ -103,6 +103,7 @@ def run(
     *,
     native: bool,
     poisoned: int | None = None,
+    wanted: list[int] | None = None,
 ) -> Step:
     """Run one step of random tokens; token `poisoned` brings a NaN, of its own and in its slot."""
     config = model.config
@@ -118,7 +119,8 @@ def run(
     assert kept is not None
     assert kept.takes(pool, plan)
     model.native = kept if native else None
-    hidden_TC = model.forward(tokens_T, batch.positions_T, batch.slots_T, pool, attention, plan)
+    wanted_N = None if wanted is None else torch.tensor(wanted)
+    hidden_TC = model.forward(tokens_T, batch.positions_T, batch.slots_T, pool, attention, plan, wanted_N)
     logits_TV = model.logits(hidden_TC)
     model.native = kept
     return Step(hidden_TC, logits_TV, pool)
@@ -262,3 +264,21 @@ def test_the_library_is_compiled_once_into_a_private_folder(monkeypatch: pytest.
     assert library.stat().st_mtime_ns == written
     folder.chmod(0o777)
     assert load_library("step") is None
+
+
+@pytest.mark.parametrize("wanted", [[0], [3, 4, 20], [20], list(range(21))])
+def test_only_wanted_tokens_leave_the_last_layer(wanted: list[int]) -> None:
+    model = build(7, 4, 2, 32, 96, 80)
+    lengths, queries = [30, 9, 12], [12, 1, 8]
+    some = run(model, 7, lengths, queries, native=True, wanted=wanted)
+    every = run(model, 7, lengths, queries, native=True)
+    close(some.hidden_TC, every.hidden_TC[wanted])
+    close(some.logits_TV, every.logits_TV[wanted])
+    for own, other in zip(some.pool.entries, every.pool.entries, strict=True):
+        assert torch.equal(own, other)
+
+
+@pytest.mark.parametrize("wanted", [[5], [-1], [2, 1], [1, 1]])
+def test_wanted_tokens_are_in_the_step_and_in_order(wanted: list[int]) -> None:
+    with pytest.raises(IndexError, match="token"):
+        run(build(7, 4, 2, 32, 96, 80), 7, [9], [5], native=True, wanted=wanted)
