@@ -3,6 +3,8 @@
 A tile holds the G heads that share a key head beside each other, so a key is read once for all of them and a row of
 few new tokens still fills the matrix unit: line m of a tile is query m // G, head m % G.
 
+What rows share may have been attended to before (tree.py): then a tile begins behind it, and takes in what was found.
+
 Shape suffixes:  T new tokens    X tiles    P parts of a tile's keys    M lines of a tile
                  H query heads     K key heads    G = H / K    D head_dim
 """
@@ -74,7 +76,8 @@ def attend_keys(
     return result, total, top
 
 
-@triton.jit
+# The words come out of one packed transfer and start anywhere.
+@triton.jit(do_not_specialize=["T"], do_not_specialize_on_alignment=["groups_W"])
 def extend_tiles(
     q_THD,
     entries_SE,
@@ -83,6 +86,10 @@ def extend_tiles(
     out_THD,
     parts_XKPMD,
     lse_XKPM,
+    groups_W,
+    shared_PHD,
+    shared_lse_PH,
+    T,
     q_stride,
     table_stride,
     SCALE: tl.constexpr,
@@ -95,6 +102,7 @@ def extend_tiles(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     PARTS: tl.constexpr,
+    HAS_GROUPS: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     """Attend one tile of new tokens for the G heads of one key head, to one part of their keys.  Grid: (X, K, PARTS).
@@ -103,6 +111,8 @@ def extend_tiles(
     tiles_X8: as list_extend_tiles makes them, with at most BLOCK_M // G queries each.  WINDOW: 0, or how many keys a
     query sees at most.  UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
     With one part results go to out_THD, with more to parts_XKPMD and lse_XKPM (float32, to the base of two).
+    HAS_GROUPS: groups_W, as tree_plan packs it for T tokens, says where each row's groups end; the tile's first part
+    takes in what tree_tiles found for its tokens in shared_PHD and shared_lse_PH.  Without a window.
     """
     HEADS: tl.constexpr = KV_HEADS * G
     ENTRY: tl.constexpr = KV_HEADS * 2 * D
@@ -134,6 +144,9 @@ def extend_tiles(
     if WINDOW:
         start = tl.maximum(first_limit - WINDOW, 0)
         inner = start + tl.cdiv(tl.maximum(last + 1 - WINDOW - start, 0), BLOCK_N) * BLOCK_N
+    if HAS_GROUPS:
+        start = tl.load(groups_W + 4 + token)
+        inner = start
     outer = tl.maximum(start + (first_limit - start) // BLOCK_N * BLOCK_N, inner)
     stop = last + 1
     if PARTS > 1:
@@ -156,6 +169,20 @@ def extend_tiles(
         q, result, total, top, keys, slots_L, limits, last, tl.maximum(outer, start), stop, dims,
         True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
     )  # fmt: skip
+    if HAS_GROUPS:
+        places = tl.load(groups_W + 4 + 2 * T + token)
+        if PARTS > 1:
+            places = tl.where(tl.program_id(2) == 0, places, 0)
+        first_place = tl.load(groups_W + 4 + T + tokens)
+        for number in range(places):
+            place = first_place + number
+            lse = tl.load(shared_lse_PH + place * HEADS + head * G + member % G)
+            values = tl.load(shared_PHD + place[:, None] * (HEADS * D) + heads_at, mask=inside, other=0.0)
+            new_top = tl.maximum(top, lse)
+            weight, fade = tl.exp2(lse - new_top), tl.exp2(top - new_top)
+            result = result * fade[:, None] + values * weight[:, None]
+            total = total * fade + weight
+            top = new_top
     if PARTS > 1:
         # A part may have no keys, and a line of it none that it sees: they weigh nothing.
         empty = total == 0

@@ -43,7 +43,8 @@ class AttentionBatch:
     lengths_R: int32 [R], on the device: as `lengths`.  In a step that is captured and replayed these are the truth, and
     `lengths` an upper bound.  starts_R1: int32 [R + 1], on the device: as query_starts_R1.
     extends: rows [0, extends) may have several new tokens, rows [extends, R) have one each.
-    groups: which of the latter attend together, as the attention has packed it; None if none do.
+    groups: which of the latter attend together, as the attention has packed it; None if none do.  extend_groups: which
+    of the former.
     """
 
     query_starts_R1: Tensor
@@ -57,6 +58,7 @@ class AttentionBatch:
     starts_R1: Tensor | None = None
     extends: int = 0
     groups: Groups | None = None
+    extend_groups: Groups | None = None
 
 
 class Attention(ABC):
@@ -85,6 +87,15 @@ class Attention(ABC):
         An attention that reads lengths on the device has nothing to do.
         """
         del lengths
+
+    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray, lengths_R: np.ndarray) -> PackedGroups | None:
+        """Prepare on the host how rows that extend attend together, for one step; None as for `pack`.
+
+        queries_R, lengths_R: of the extending rows, as query_lengths and lengths of the batch.  Groups end before a
+        row's new tokens begin.
+        """
+        del groups, queries_R, lengths_R
+        return None
 
     @abstractmethod
     def attend(

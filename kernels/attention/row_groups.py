@@ -1,4 +1,4 @@
-"""Which decoding rows of a step share which keys, as the attention is told and as it packs it for its kernels.
+"""Which rows of a step share which keys, as the attention is told and as it packs it for its kernels.
 
 Shape suffixes:  N groups    M memberships, a group's behind the other's    W words
 """
@@ -15,10 +15,11 @@ __all__ = ["Groups", "PackedGroups", "RowGroups"]
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """Groups of decoding rows that have the same slots at columns [start, end) of their tables.
+    """Groups of rows that have the same slots at columns [start, end) of their tables: all decode, or all extend.
 
     lines_N: the line of the table that tells these slots.  starts_N, ends_N, counts_N: the columns, and how many rows.
-    members_M: the rows of the first group, then of the second, ...; numbers of decoding rows, from 0.  All int32.
+    members_M: the rows of the first group, then of the second, ...; numbers of decoding or of extending rows, from 0.
+    All int32.
     A row's groups stand in order and tile [0, its shared part); a group inside another stands behind it.
     """
 
@@ -35,13 +36,17 @@ class PackedGroups:
 
     words_W: int32.  room: how many words it needs at most for this many rows, whatever the groups.  kind: what launches
     depend on; a captured step may be replayed with any groups of its kind.  saved_tokens: how many keys are read less
-    than if each row read its own, in layers without a window.
+    than if each row (of extends: each new token) read its own, in layers without a window.
+    Of extends also: parts, how many parts of tokens there are to merge; own_keys, how many keys a row attends to behind
+    its groups, at most.
     """
 
     words_W: np.ndarray
     room: int
     kind: int
     saved_tokens: int
+    parts: int = 0
+    own_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +55,5 @@ class Groups:
 
     words_W: Tensor
     kind: int
+    parts: int = 0
+    own_keys: int = 0

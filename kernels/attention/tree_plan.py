@@ -7,12 +7,14 @@ What is packed, all int32, for R decoding rows:
     [.., + 8 I)       the items: line, first key, end, where its members stand, how many they are, part of the prefix
     [.., + 2 M)       the members: a row, and its first part in this group
 
+Of rows that extend each new token is a row here: all of them see what their row shares.
+
 Shape suffixes:  N groups    M memberships    R rows    I items    S ways to cut    C tiles to choose among
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from .tree_tuning import TreeTile, TreeTuning
 __all__ = ["HEADER", "TreePlanner"]
 
 HEADER = 4  # words before those of the rows
+_EXTEND_BYTES = 256 << 20  # of parts that extends leave to merge, at most
 _CUTS = np.array([1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64])
 
 
@@ -30,7 +33,7 @@ class TreePlanner:
     """Decide which groups pay and how they are cut.
 
     size_bytes: of one number in the pool.  What is bounded by the rows, whatever the groups: memberships, items, and
-    the parts that are left for rows to merge.
+    the parts that are left for rows to merge.  extend_lines: of a tile of new tokens that attend alone.
     """
 
     heads: int
@@ -38,6 +41,7 @@ class TreePlanner:
     head_dim: int
     size_bytes: int
     tuning: TreeTuning
+    extend_lines: int = 128
 
     @staticmethod
     def memberships_at_most(rows: int) -> int:
@@ -56,48 +60,76 @@ class TreePlanner:
 
     def pack(self, groups: RowGroups, rows: int) -> PackedGroups | None:
         """Pack the groups that pay, for `rows` decoding rows; None if all together do not."""
-        groups = self._bounded(groups, rows)
+        groups = _bounded(groups, self.memberships_at_most(rows))
+        alone_N = groups.counts_N * self._keys_ns(groups, self._key_bytes / self.tuning.rates.cached)
+        return self._pack(groups, rows, alone_N, self.parts_at_most(rows))
+
+    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray, lengths_R: np.ndarray) -> PackedGroups | None:
+        """Pack the groups of extending rows that pay, token by token; None if all together do not.
+
+        Tiles of many new tokens are full of one row's, and sharing saves them nothing: groups pay where rows are short.
+        """
+        tile_rows = max(1, self.extend_lines // (self.heads // self.kv_heads))
+        products = max(tile.products for tile in self.tuning.tiles)
+        tile_ns = self._tile_ns(np.array([self.extend_lines]), np.array([products]))[0]
+        first_N = groups.counts_N.cumsum() - groups.counts_N
+        if not len(first_N):
+            return None
+        tiles_N = np.add.reduceat(-(-queries_R // tile_rows)[groups.members_M], first_N)
+        alone_N = tiles_N * self._keys_ns(groups, tile_ns)
+        tokens, most = int(queries_R.sum()), _EXTEND_BYTES // (self.heads * self.head_dim * 4)
+        by_token = _by_token(groups, queries_R)
+        fits_N = by_token.counts_N.cumsum() <= min(most, self.memberships_at_most(tokens))
+        packed = self._pack(_kept(by_token, fits_N), tokens, alone_N[fits_N], most)
+        if packed is None:
+            return None
+        shared_T, _, parts_T = packed.words_W[HEADER : HEADER + 3 * tokens].reshape(3, tokens)
+        own_keys = int((lengths_R - shared_T[queries_R.cumsum() - 1]).max())
+        return replace(packed, parts=int(parts_T.sum()), own_keys=own_keys)
+
+    def _pack(self, groups: RowGroups, rows: int, alone_N: np.ndarray, most: int) -> PackedGroups | None:
+        """Pack the groups that save some of the nanoseconds that their keys take alone, into at most `most` parts."""
         if not len(groups.counts_N):
             return None
-        kind, pays_N = self._choose(groups)
+        kind, pays_N = self._choose(groups, alone_N)
         if not pays_N.any():
             return None
         groups = _kept(groups, _with_outer(groups, pays_N, rows))
         tile = self.tuning.tiles[kind]
         tiles_N = -(-groups.counts_N // self._tile_rows(tile))
-        parts_N, sizes_N = self._cut(groups, tile, tiles_N, rows)
+        parts_N, sizes_N = self._cut(groups, tile, tiles_N, self.items_at_most(rows), most)
         words_W = self._lay_out(groups, rows, self._tile_rows(tile), tiles_N, parts_N, sizes_N)
         saved = int(((groups.counts_N - 1) * (groups.ends_N - groups.starts_N)).sum())
         return PackedGroups(words_W, self.words_at_most(rows), kind, saved)
 
+    @property
+    def _key_bytes(self) -> int:
+        return 2 * self.head_dim * self.size_bytes
+
+    def _keys_ns(self, groups: RowGroups, key_ns: float) -> np.ndarray:
+        """Tell how long groups' keys take if each does so long."""
+        return (groups.ends_N - groups.starts_N) * (self.kv_heads * key_ns)
+
+    def _tile_ns(self, lines_C: np.ndarray, products_C: np.ndarray) -> np.ndarray:
+        """Tell how long tiles take a key: they read it, mostly after another tile has, and multiply it twice."""
+        return np.maximum(self._key_bytes / self.tuning.rates.cached, 4 * lines_C * self.head_dim / products_C)
+
     def _tile_rows(self, tile: TreeTile) -> int:
         return tile.lines // (self.heads // self.kv_heads)
 
-    def _bounded(self, groups: RowGroups, rows: int) -> RowGroups:
-        """Leave out the last groups, which are the inner ones of others, if they are too many."""
-        if len(groups.members_M) <= self.memberships_at_most(rows):
-            return groups
-        fits_N = np.cumsum(groups.counts_N) <= self.memberships_at_most(rows)
-        return _kept(groups, fits_N)
-
     # --- which groups ----------------------------------------------------------------------------------------------
 
-    def _choose(self, groups: RowGroups) -> tuple[int, np.ndarray]:
+    def _choose(self, groups: RowGroups, alone_N: np.ndarray) -> tuple[int, np.ndarray]:
         """Choose the tile at which groups save most, and tell which groups save anything, if all save a launch."""
         rates, tiles = self.tuning.rates, self.tuning.tiles
-        key_bytes = 2 * self.head_dim * self.size_bytes
         group = self.heads // self.kv_heads
         lines_C = np.array([tile.lines for tile in tiles])
         rows_C = np.maximum(lines_C // group, 1)
-        # A tile reads its keys, mostly after another tile has, and multiplies them twice.
-        products_ns_C = np.array([4 * tile.lines * self.head_dim / tile.products for tile in tiles])
-        tile_ns_C = np.maximum(key_bytes / rates.cached, products_ns_C)
+        tile_ns_C = self._tile_ns(lines_C, np.array([tile.products for tile in tiles]))
         tiles_CN = -(-groups.counts_N // rows_C[:, None])
-        keys_N = (groups.ends_N - groups.starts_N) * self.kv_heads
-        together_CN = keys_N * np.maximum(key_bytes / rates.copy, tiles_CN * tile_ns_C[:, None])
+        together_CN = self._keys_ns(groups, 1) * np.maximum(self._key_bytes / rates.copy, tiles_CN * tile_ns_C[:, None])
         part_ns = 2 * self.heads * self.head_dim * 4 / rates.copy
-        alone_N = groups.counts_N * (keys_N * (key_bytes / rates.cached) - part_ns)
-        saved_CN = alone_N - together_CN
+        saved_CN = alone_N - groups.counts_N * part_ns - together_CN
         saved_CN[lines_C < group] = -1
         saved_C = np.maximum(saved_CN, 0).sum(1)
         kind = int(saved_C.argmax())
@@ -105,12 +137,14 @@ class TreePlanner:
 
     # --- into how many parts ---------------------------------------------------------------------------------------
 
-    def _cut(self, groups: RowGroups, tile: TreeTile, tiles_N: np.ndarray, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    def _cut(
+        self, groups: RowGroups, tile: TreeTile, tiles_N: np.ndarray, most_items: int, most_parts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Choose each group's number of parts, and how many keys they have: so that the device is full, and evenly.
 
         All are cut to about the same size, the one at which all would be done soonest.
         """
-        rates, key_bytes = self.tuning.rates, 2 * self.head_dim * self.size_bytes
+        rates, key_bytes = self.tuning.rates, self._key_bytes
         lengths_N = groups.ends_N - groups.starts_N
         sizes_S1 = _rounded(-(-int(lengths_N.max()) // _CUTS[:, None]), tile.keys)
         sizes_S1 = np.maximum(sizes_S1, -(-self.tuning.smallest_part // tile.keys) * tile.keys)
@@ -131,7 +165,7 @@ class TreePlanner:
             + rates.part_ns * parts_SN.max(1)
             + left_S * (2 * self.heads * self.head_dim * 4 / rates.copy)
         )
-        fits_S = (items_S <= self.items_at_most(rows)) & (left_S <= self.parts_at_most(rows))
+        fits_S = (items_S <= most_items) & (left_S <= most_parts)
         best = int(np.where(fits_S, ns_S, np.inf).argmin())  # uncut it always fits
         return parts_SN[best], sizes_SN[best]
 
@@ -182,6 +216,22 @@ class TreePlanner:
         members_M2[:, 0] = members_M
         members_M2[:, 1] = places_M
         return words_W
+
+
+def _bounded(groups: RowGroups, most: int) -> RowGroups:
+    """Leave out the last groups, which are the inner ones of others, if memberships are too many."""
+    return groups if len(groups.members_M) <= most else _kept(groups, np.cumsum(groups.counts_N) <= most)
+
+
+def _by_token(groups: RowGroups, queries_R: np.ndarray) -> RowGroups:
+    """Put every row's new tokens in its place among a group's members."""
+    sizes_M = queries_R[groups.members_M]
+    ends_M = sizes_M.cumsum()
+    # Token number i of all members' is i, moved by where its row's tokens begin and how many members' stand before.
+    moved_M = (queries_R.cumsum() - queries_R)[groups.members_M] - (ends_M - sizes_M)
+    members = np.arange(ends_M[-1]) + np.repeat(moved_M, sizes_M)
+    counts_N = np.add.reduceat(sizes_M, groups.counts_N.cumsum() - groups.counts_N)
+    return replace(groups, counts_N=counts_N.astype(np.int32), members_M=members.astype(np.int32))
 
 
 def _kept(groups: RowGroups, kept_N: np.ndarray) -> RowGroups:

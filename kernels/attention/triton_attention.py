@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+import numpy as np
 import torch
 import triton
 from torch import Tensor
@@ -42,7 +43,7 @@ class TritonAttention(Attention):
     extend: by our kernel ("triton"), or by torch's FlashAttention ("flash"), or by cuDNN where whole long prompts
     extend and by FlashAttention else ("cudnn"), or by ours else ("auto").  What a library cannot do (float32, a soft
     cap) ours does.
-    tree: how decoding rows with a common prefix attend to it together; None if they never do.
+    tree: how rows with a common prefix attend to it together; None if they never do.
 
     A plan with decoding rows alone reads nothing of the host but the number of rows and the kind of groups, so plan and
     attend may be captured in a graph together and replayed with other lengths and groups; capture both, as plan makes
@@ -104,7 +105,9 @@ class TritonAttention(Attention):
             tree = None
         self._tree: TreePlanner | None = None
         if tree is not None:
-            self._tree = TreePlanner(heads, kv_heads, head_dim, dtype.itemsize, tree.narrowed(key_bytes))
+            self._tree = TreePlanner(
+                heads, kv_heads, head_dim, dtype.itemsize, tree.narrowed(key_bytes), self._tile_rows
+            )
         shared = 0 if tree is None else TreePlanner.parts_at_most(max_rows)
         self._shared_PHD = torch.empty(shared, heads, head_dim, dtype=torch.float32, device=device)
         self._shared_lse_PH = torch.empty(shared, heads, dtype=torch.float32, device=device)
@@ -118,6 +121,11 @@ class TritonAttention(Attention):
     def pack(self, groups: RowGroups, rows: int) -> PackedGroups | None:
         return None if self._tree is None else self._tree.pack(groups, rows)
 
+    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray, lengths_R: np.ndarray) -> PackedGroups | None:
+        if self._tree is None or self.extend not in {"auto", "triton"}:
+            return None
+        return self._tree.pack_extends(groups, queries_R, lengths_R)
+
     def plan(self, batch: AttentionBatch) -> TritonPlan:
         if batch.lengths_R is None:
             raise ValueError("AttentionBatch: lengths_R is None; TritonAttention reads lengths on the device")
@@ -130,7 +138,7 @@ class TritonAttention(Attention):
             windows = set(self.windows) or {0}
             items = {window: list_items(batch, window, self.kv_heads, self.tuning) for window in windows}
         planned = self._plan_extends(batch) if extends else None
-        return TritonPlan(batch.table_RL, extend_tokens, planned, items, batch.groups)
+        return TritonPlan(batch.table_RL, extend_tokens, planned, items, batch.groups, batch.extend_groups)
 
     def attend(
         self,
@@ -156,7 +164,7 @@ class TritonAttention(Attention):
             q_RHD, out_RHD = (q_THD[first:], out_THD[first:]) if first else (q_THD, out_THD)
             groups = None if window else plan.groups
             if groups is not None:
-                self._share(q_RHD, entries_SE, plan.table_RL, groups)
+                self._share(q_RHD, entries_SE, plan.table_RL, groups, self._shared_PHD, self._shared_lse_PH)
             self._decode(q_RHD, entries_SE, plan.table_RL, plan.items[window], groups, out_RHD)
         return out_THD
 
@@ -176,6 +184,13 @@ class TritonAttention(Attention):
         partial, device = parts > 1, q_THD.device
         parts_XKPMD = torch.empty(*shape, self.head_dim, dtype=torch.float32, device=device) if partial else None
         lse_XKPM = torch.empty(shape, dtype=torch.float32, device=device) if partial else None
+        groups = None if window else plan.extend_groups
+        shared_PHD = shared_lse_PH = None
+        if groups is not None:
+            shared_PHD = torch.empty(groups.parts, self.heads, self.head_dim, dtype=torch.float32, device=device)
+            shared_lse_PH = torch.empty(groups.parts, self.heads, dtype=torch.float32, device=device)
+            q_EHD = q_THD[: plan.extend_tokens]
+            self._share(q_EHD, entries_SE, plan.table_RL, groups, shared_PHD, shared_lse_PH)
         extend_tiles[(count, self.kv_heads, parts)](
             q_THD,
             entries_SE,
@@ -184,6 +199,10 @@ class TritonAttention(Attention):
             out_THD,
             parts_XKPMD,
             lse_XKPM,
+            None if groups is None else groups.words_W,
+            shared_PHD,
+            shared_lse_PH,
+            plan.extend_tokens,
             q_THD.stride(0),
             plan.table_RL.stride(0),
             SCALE=self.scale,
@@ -196,6 +215,7 @@ class TritonAttention(Attention):
             BLOCK_M=self._tile_rows,
             BLOCK_N=self._extend_keys,
             PARTS=parts,
+            HAS_GROUPS=groups is not None,
             UPCAST=self._upcast,
             num_warps=tuning.extend_warps,
             num_stages=tuning.extend_stages,
@@ -214,8 +234,16 @@ class TritonAttention(Attention):
                 PARTS=parts,
             )
 
-    def _share(self, q_RHD: Tensor, entries_SE: Tensor, table_RL: Tensor, groups: Groups) -> None:
-        """Attend to what rows have in common, into the scratch that `_decode` takes in."""
+    def _share(
+        self,
+        q_RHD: Tensor,
+        entries_SE: Tensor,
+        table_RL: Tensor,
+        groups: Groups,
+        shared_PHD: Tensor,
+        shared_lse_PH: Tensor,
+    ) -> None:
+        """Attend to what rows, or new tokens of rows, have in common; what is found is for `_decode` or `_extend`."""
         assert self._tree is not None
         tile = self._tree.tuning.tiles[groups.kind]
         tree_tiles[(tile.programs,)](
@@ -223,8 +251,8 @@ class TritonAttention(Attention):
             entries_SE,
             table_RL,
             groups.words_W,
-            self._shared_PHD,
-            self._shared_lse_PH,
+            shared_PHD,
+            shared_lse_PH,
             len(q_RHD),
             q_RHD.stride(0),
             table_RL.stride(0),

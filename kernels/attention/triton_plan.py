@@ -45,7 +45,7 @@ class TritonPlan:
 
     items: one list for each window that layers have (0: none); empty if no row decodes.
     extends: for our kernel, or for a library's; None if no row extends.
-    groups: of the decoding rows, in layers without a window.
+    groups: of the decoding rows, in layers without a window.  extend_groups: of the extending ones.
     """
 
     table_RL: Tensor
@@ -53,6 +53,7 @@ class TritonPlan:
     extends: Tiles | FlashPlan | None
     items: dict[int, Items]
     groups: Groups | None = None
+    extend_groups: Groups | None = None
 
 
 def decode_items_at_most(rows: int, kv_heads: int, tuning: Tuning) -> int:
@@ -107,7 +108,9 @@ def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tunin
         BLOCK_R=block_r,
         BLOCK_P=block_p,
     )
-    return Tiles(tiles_X8, _parts(tiles * kv_heads, max(batch.lengths[:extends]), tuning))
+    groups = batch.extend_groups
+    longest = max(batch.lengths[:extends]) if groups is None else groups.own_keys
+    return Tiles(tiles_X8, _parts(tiles * kv_heads, longest, tuning))
 
 
 def _shares(kv_heads: int, tuning: Tuning) -> int:
