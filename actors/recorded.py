@@ -68,15 +68,21 @@ class Recorded:
         told: dict[str, Any] = {"step": step.number, "rows": rows + len(step.extends), "tokens": rows + prompts}
         self.sent[step.number] = (next(iter(recorders)).clock(), recorders, name, told)
 
-    def step_done(self, number: int) -> None:
-        """Note that a step is done: steps run one behind the other, though the next is sent before."""
+    def step_done(self, number: int, device_s: float) -> None:
+        """Note that a step is done: steps run one behind the other, though the next is sent before.
+
+        device_s: what it took on the device, for word of it may come late; 0 if that is not known.
+        """
         if (sent := self.sent.pop(number, None)) is None:
             return
         begun, recorders, name, told = sent
+        end = begun
         for recorder in recorders:
-            now = recorder.clock()
-            recorder.keep(recorder.steps, name, max(begun, self._seen), now, told)
-            self._seen = now
+            begun, end = max(begun, self._seen), recorder.clock()
+            if device_s:
+                end = min(end, begun + round(1e9 * device_s))
+            recorder.keep(recorder.steps, name, begun, end, told)
+        self._seen = end
 
     def forget_steps(self) -> None:
         """Begin anew: a worker that is told to forget its rows finishes nothing more."""

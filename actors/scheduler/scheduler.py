@@ -100,7 +100,7 @@ class Scheduler(Actor[ToScheduler]):
         match message:
             case StepDone():
                 if self._recorded.sent:
-                    self._recorded.step_done(message.number)
+                    self._recorded.step_done(message.number, message.forward_s)
                 settle(state, message)
             case Generate():
                 state.admit(message)

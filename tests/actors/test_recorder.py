@@ -142,18 +142,19 @@ def test_requests_of_no_program_have_tracks_of_their_own_and_steps_follow_each_o
     recorded.phase(2, "prefill")
     recorded.phase(1, "prefill")  # somebody else's
     recorded.step(steps[1])  # sent before the first is done
-    recorded.step_done(7)
+    recorded.step_done(7, 0.0)
     recorded.phase(2, "decode")
-    recorded.step_done(8)
+    recorded.step_done(8, 0.0)
     recorded.step(steps[2])
-    recorded.step_done(9)
-    recorded.step_done(9)  # a late word
+    recorded.step_done(9, 0.0005)  # half of what has passed: word of it came late
+    recorded.step_done(9, 0.0005)  # again
     recorded.answered(2, Finish(reason="length", prompt_tokens=3, completion_tokens=2))
     assert not recorded.tracks
     assert not recorded.sent
     read = read_trace(trace_json(of))
     assert states(read["requests: request 2"]) == ["waiting", "queued", "prefill", "decode", "waiting"]
     told: list[Any] = [(one["name"], one["args"]) for one in read["engine: steps"]]
+    assert read["engine: steps"][-1]["dur"] == 500
     assert told == [
         ("prefill", {"step": 7, "rows": 1, "tokens": 3}),
         ("both", {"step": 8, "rows": 2, "tokens": 3}),

@@ -80,6 +80,8 @@ def test_figures_are_read_beside_their_anchors() -> None:
         "Qwen3-0.6B": {"found": {"lines": lines}},
         "overlap": {"found": {"lines": {"mixed": {"output_tokens_a_second": 25_000.0}}}},
         "tree": {"found": {"lines": {"mixed": {"output_tokens_a_second": 30_060.0}}}},
+        "shared: Qwen3-0.6B": {"found": {"lines": {"chats": {"output_tokens_a_second": 9000.0}}}},
+        "alone: Qwen3-0.6B": {"found": {"lines": {"chats": {"output_tokens_a_second": 2500.0}}}},
         "tests": {"error": "ended with status 1"},
     }
     known = figures(found, ["Qwen3-0.6B"])
@@ -91,6 +93,9 @@ def test_figures_are_read_beside_their_anchors() -> None:
     assert ours["host, 256 rows"] == (175.0, True)
     assert ours["overlap on / off"] == (1.2, True)
     assert ours["tree's cost, no hits"] == (pytest.approx(0.2), True)
+    assert ours["chats"] == (9000.0, None)
+    assert ours["chats, shared"] == (3.6, True)
+    assert ours["thoughts, shared"] == (None, None)
     assert ours["served / in process"] == (0.99, None), "its aim is the other model's"
 
 

@@ -98,6 +98,26 @@ async def test_a_recording_lasts_as_long_as_its_block_and_leaves_nothing_behind(
 
 
 @cb.function
+def long(s: Any, question: str) -> None:
+    s += question + cb.gen("answer", max_tokens=100, ignore_eos=True)
+
+
+async def test_a_request_whose_slots_were_taken_is_retracted_and_computed_again() -> None:
+    written = io.BytesIO()
+    with anyio.fail_after(60):
+        async with cb.Engine("embedded", threads=1, kv_slots=150, max_rows=2) as engine:
+            with cb.record(written):
+                await long.arun_batch([("One:",), ("Two:",)], backend=engine)
+            assert (await engine.statistics())["scheduler"]["retractions"] == 1
+    told = [plain(states(slices)) for name, slices in read_trace(written.getvalue()).items() if "long" in name]
+    whole = ["queued answer", "prefill answer", "decode answer"]
+    assert told == [
+        ["waiting", "tool", "waiting", *whole, "waiting"],
+        ["waiting", "tool", "waiting", *whole, "retracted answer", *whole[1:], "waiting"],
+    ]
+
+
+@cb.function
 def said(s: Any, question: str) -> None:
     s += question + cb.gen("answer", max_tokens=2)
 
