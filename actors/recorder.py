@@ -72,6 +72,10 @@ class Recorder:
         if self.closed_at is None:
             self.closed_at = self.clock()
 
+    def forget(self) -> None:
+        """Let go of everything that was kept: states of recorded programs lead here as long as they live."""
+        self.tracks, self.spans, self.arrows = [], [], []
+
     def room(self, now: int | None = None) -> bool:
         """Tell whether one more may be kept, and count it if not.  now: when that is, if it is known."""
         if self.closed_at is not None:

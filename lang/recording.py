@@ -50,6 +50,7 @@ class Recording:
         TRACK.reset(self._token)
         self.recorder.close()
         written = trace_json(self.recorder)
+        self.recorder.forget()
         if isinstance(self._to, (str, PathLike)):
             Path(self._to).write_bytes(written)
         else:
