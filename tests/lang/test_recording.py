@@ -90,7 +90,8 @@ async def test_a_recording_lasts_as_long_as_its_block_and_leaves_nothing_behind(
             with pytest.raises(RuntimeError, match="make another"), recording:
                 pass
     assert before["answer"] is not None
-    assert not (recording.recorder.tracks or recording.recorder.spans or recording.recorder.arrows)
+    kept = recording.recorder
+    assert [*kept.tracks, *kept.spans, *kept.arrows] == []
     assert TRACK.get() is None
     read = read_trace(written.getvalue())
     assert [name for name in read if name.startswith("said")] == ["said: said"]
