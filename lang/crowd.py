@@ -35,7 +35,7 @@ class Crowd:
             self._tasks[index] = task = stream.loop.create_task(play(call, stream))
             task.add_done_callback(partial(self._played, index, stream))
             return
-        staged = StagedStream(call, index, self._leave)
+        staged = StagedStream(call, index, self)
         try:
             await staged.start()
         except Exception as error:  # it never came to life
@@ -57,7 +57,8 @@ class Crowd:
         for task in self._tasks.values():
             task.cancel()
 
-    def _leave(self, staged: StagedStream) -> None:
+    def leave(self, staged: StagedStream) -> None:
+        """Take leave of a stream of which nothing is left; told by itself."""
         del self._staged[staged.index]
         self._finish(staged.index, staged, staged.failure)
 

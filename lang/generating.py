@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..actors.backend import Backend, Prompt
 from ..actors.errors import Aborted, GenerationFailed
 from ..actors.messages import Delta, Finish
 from ..actors.reasoning import ReasoningParser
@@ -95,21 +96,22 @@ async def generate(stream: Stream, step: Generate) -> None:
         await stream.settle_tail()
     stream.lease = stream.lease or backend.lease()
     tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt(stream.lease, stream.program)
-    voices = _voices(stream, step)
+    voice, *others = _voices(stream, step)
     variable.start = start
     stream.text_bell.ring()
     stream.bell.ring()
     sampling = _behind_reasoning(stream, step)
-    if len(voices) == 1:
+    if not others:
+        others = ()  # a list would be one object more for the collector to look at, for as long as this waits
         told = speculate(stream, step, prompt) if speculates(stream, step) else backend.generate(prompt, sampling)
-        await voices[0].listen(told)
+        await voice.listen(told)
     else:
         if transcript.length:
             await backend.prefill(prompt)
-        await _listen_to_all(voices, [backend.generate(prompt, one) for one in sampling.spread(len(voices))])
+        await _listen_to_all((voice, *others), backend, prompt, sampling)
     if step.texts:
-        await _learn_texts(voices, stream)
-    text, generation = transcript.text[start:], voices[0].generation
+        await _learn_texts((voice, *others), stream)
+    text, generation = transcript.text[start:], voice.generation
     finish = generation.finish
     assert finish is not None, "whoever has listened to the end knows it"
     if generation.tokens is not None and tokenized:
@@ -117,8 +119,8 @@ async def generate(stream: Stream, step: Generate) -> None:
         transcript.settle_output(generation.tokens, finish.kept_tokens, finish.tail, taken)
     else:  # nothing came, or the backend has no tokenizer and the text is all there is
         transcript.tail += text
-    for voice in voices:
-        voice.answer.set(text if voice.answer.heard is None else voice.answer.heard)
+    for one in (voice, *others):
+        one.answer.set(text if one.answer.heard is None else one.answer.heard)
     if variable.parts:
         variable.set([part.value for part in variable.parts])
         if step.thought is not None:
@@ -150,11 +152,14 @@ def _voices(stream: StreamState, step: Generate) -> list[_Voice]:
     return voices
 
 
-async def _listen_to_all(voices: list[_Voice], generations: list[AsyncGenerator[Delta, None]]) -> None:
-    await together([partial(voice.listen, deltas) for voice, deltas in zip(voices, generations, strict=True)])
+async def _listen_to_all(
+    voices: tuple[_Voice, ...], backend: Backend, prompt: Prompt, sampling: SamplingParams
+) -> None:
+    several = zip(voices, sampling.spread(len(voices)), strict=True)
+    await together([partial(voice.listen, backend.generate(prompt, one)) for voice, one in several])
 
 
-async def _learn_texts(voices: list[_Voice], stream: StreamState) -> None:
+async def _learn_texts(voices: tuple[_Voice, ...], stream: StreamState) -> None:
     """Ask for the text of every token that log-probabilities tell of."""
     ids = {token for voice in voices for token in voice.generation.scored_tokens()}
     texts = await stream.backend.token_texts(sorted(ids))

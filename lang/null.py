@@ -89,11 +89,12 @@ class NullBackend(Backend):
 class _Naps:
     """Let many tasks of one loop sleep equally long: whoever lay down first rises first, so one timer is enough."""
 
-    __slots__ = ("_asleep", "_seconds")
+    __slots__ = ("_asleep", "_rising", "_seconds")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._asleep: deque[tuple[float, asyncio.Future[None]]] = deque()  # when each rises; the next one first
+        self._asleep: deque[asyncio.Future[None]] = deque()  # the next to rise first
+        self._rising: deque[float] = deque()  # when each does
 
     def sleep(self) -> asyncio.Future[None]:
         """Give what is done when the time has passed; to be awaited at once."""
@@ -101,18 +102,20 @@ class _Naps:
         future: asyncio.Future[None] = loop.create_future()
         if not self._asleep:
             loop.call_later(self._seconds, self._wake)
-        self._asleep.append((loop.time() + self._seconds, future))
+        self._asleep.append(future)
+        self._rising.append(loop.time() + self._seconds)
         return future
 
     def _wake(self) -> None:
         loop = asyncio.get_running_loop()
-        asleep, now = self._asleep, loop.time()
-        while asleep and asleep[0][0] <= now:
-            _, future = asleep.popleft()
+        asleep, rising, now = self._asleep, self._rising, loop.time()
+        while asleep and rising[0] <= now:
+            future = asleep.popleft()
+            rising.popleft()
             if not future.done():
                 future.set_result(None)
         if asleep:
-            loop.call_at(asleep[0][0], self._wake)
+            loop.call_at(rising[0], self._wake)
 
 
 def _cut(text: str, prompt: Prompt, sampling: SamplingParams) -> tuple[str, Finish]:

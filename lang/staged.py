@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
@@ -21,20 +21,26 @@ from .tracks import acting
 __all__ = ["StagedStream"]
 
 
+class Leaving(Protocol):
+    """Whoever is told that a stream has left."""
+
+    def leave(self, staged: StagedStream) -> None: ...
+
+
 class StagedStream(Stream):
     """Perform a plain body in the stream's own task, then execute what it said.
 
     Only once the body waits does a second task execute its steps beside it.
     """
 
-    __slots__ = ("_acting", "_beside", "_body", "_called_off", "_left", "failure", "index")
+    __slots__ = ("_acting", "_beside", "_body", "_called_off", "_crowd", "failure", "index")
 
-    def __init__(self, call: Call, index: int, left: Callable[[StagedStream], None]) -> None:
-        """left: called once, when neither body nor stream nor branch is left; `failure` tells what the run raises."""
+    def __init__(self, call: Call, index: int, crowd: Leaving) -> None:
+        """crowd: told once, when neither body nor stream nor branch is left; `failure` tells what the run raises."""
         super().__init__(call.name, call.backend, call.defaults)
         self.index = index
         self.failure: BaseException | None = None
-        self._left = left
+        self._crowd: Leaving | None = crowd
         self._body: Callable[[], Any] | None = partial(call.body, ProgramState(self), *call.arguments, **call.keywords)
         self._acting: asyncio.Task[Any] | None = None  # performs the body
         self._beside: asyncio.Task[None] | None = None  # executes, while that waits
@@ -64,8 +70,9 @@ class StagedStream(Stream):
                 if self.failure is None:
                     self.failure = self.error
                 self._beside = None
-                left, self._left = self._left, _nobody
-                left(self)
+                crowd, self._crowd = self._crowd, None
+                assert crowd is not None
+                crowd.leave(self)
 
     async def _perform(self, inbox: Inbox[ToStream] | None) -> None:
         assert self._body is not None
@@ -88,7 +95,3 @@ class StagedStream(Stream):
 
     def _go_on_beside(self, inbox: Inbox[ToStream] | None) -> None:
         self._beside = self.loop.create_task(super().run(inbox), name=f"{self.name} (steps)")
-
-
-def _nobody(_: StagedStream) -> None:
-    """Be nobody's business any more."""

@@ -49,8 +49,7 @@ class Stream(StreamState, Actor[ToStream]):
     async def start(self) -> None:
         """Come to life under the backend's programs; SupervisorClosed if it is not open."""
         # Three messages at most wait at a time: one Append, which takes in what comes behind it, a Rest and the End.
-        once = [self].pop  # a temporary actor is made once; its place then refers to the stream no more
-        address = await self.backend.programs.spawn(once, name=self.name, restart="temporary", mailbox=3)
+        address = await self.backend.programs.spawn(lambda: self, name=self.name, restart="temporary", mailbox=3)
         if not self.gone:  # else it has ended already
             self.address = address
 
@@ -182,7 +181,9 @@ class Stream(StreamState, Actor[ToStream]):
         go_on(self)
         self.steps = None
         transcript = self.transcript
-        for step in steps:
+        steps.reverse()
+        while steps:  # not iterated: an iterator would be one object more for the collector, for as long as this waits
+            step = steps.pop()
             if type(step) is str:
                 transcript.say(step)
             elif (waiting := self._begin(step)) is not None:

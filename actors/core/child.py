@@ -43,7 +43,7 @@ class Child:
         self.life: Life | None = None
         self.starting = False  # the first start is not yet done
         self.ending = False  # asked to end for good
-        self._factory = factory
+        self._factory: Callable[[], Actor[Any]] | None = factory
         self._watchers: dict[Ref[Any], None] | None = None
         self._prune_at = 64
         self._ended: dict[Callable[[], None], None] | None = None
@@ -60,7 +60,11 @@ class Child:
     def launch(self) -> Life:
         """Begin a life; raises what the factory raises."""
         self.lives += 1
-        self.life = Life(self, self._factory())
+        factory = self._factory
+        assert factory is not None, "a temporary actor lives once"
+        if self.restart == "temporary":
+            self._factory = None  # lets go of what it holds, which may lead back here
+        self.life = Life(self, factory())
         return self.life
 
     def life_ended(self, life: Life, error: BaseException | None) -> None:
