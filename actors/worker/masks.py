@@ -99,6 +99,11 @@ class RowMasks:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="callboard-masks") if beside else None
         self._due: dict[int, Future[None]] = {}
 
+    def end(self) -> None:
+        """Let go of the thread, when it has filled what it was given."""
+        if self._thread is not None:
+            self._thread.shutdown()
+
     def begin(self, numbered: list[tuple[LLMatcher, int]]) -> None:
         """Begin to fill the masks of rows whose matchers have changed, each given with its row."""
         if self._thread is None or len(numbered) * self._masks_RW.shape[1] < _WORTH_HANDING_OVER:

@@ -107,6 +107,11 @@ class Runner:
         """Tell what only this kind of runner knows; called from any thread."""
         return {}
 
+    def end(self) -> None:
+        """End what runs beside it."""
+        if self._masks is not None:
+            self._masks.end()
+
     def run(self, step: Step) -> StepDone:
         """Run a step to its end."""
         running = self.forward(step)

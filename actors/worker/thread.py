@@ -103,6 +103,8 @@ class WorkerThread:
             self._break(error)
         finally:
             self._end_collector()
+            if self._runner is not None:
+                self._runner.end()
 
     def _take(self) -> tuple[Step, int] | None:
         with self._wake:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,15 @@ def test_a_matcher_that_went_on_has_a_new_mask(tiny: Path, beside: bool) -> None
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
         assert matcher.consume_token(int(np.flatnonzero(bits)[0]))
     assert len(set(masks_seen)) == 3
+
+
+def test_no_thread_is_left_behind(tiny: Path, beside: bool) -> None:
+    at_rest = set(threading.enumerate())
+    cache = GrammarCache(tiny)
+    kept = RowMasks(1, cache.mask_words, beside=beside)
+    kept.begin([(cache.matcher(Constraint("regex", "[0-9]+")), 0)])
+    kept.end()
+    assert set(threading.enumerate()) <= at_rest
 
 
 def test_a_row_that_begins_anew_has_nothing_of_the_one_before(
