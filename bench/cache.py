@@ -49,9 +49,14 @@ TARGET = 0.98
 
 
 class Theatre:
-    """Runs programs on a scheduler; a step is its unit of time.  leases: whether programs hold any, as streams do."""
+    """Runs programs on a scheduler; a step is its unit of time.
 
-    def __init__(self, programs: list[Program], seed: int, *, leases: bool = True, **options: Any) -> None:
+    leases: whether programs hold any, as streams do.  told: whether their requests say whose they are.
+    """
+
+    def __init__(
+        self, programs: list[Program], seed: int, *, leases: bool = True, told: bool = True, **options: Any
+    ) -> None:
         self.state = State(SchedulerOptions(**options), 1)
         self.planner = Planner(self.state)
         self.rng = random.Random(seed)
@@ -63,6 +68,7 @@ class Theatre:
         self.tickets = itertools.count()
         self.now = 0
         self.leases = leases
+        self.told = told
         self.numbers = itertools.count(1)  # of programs and branches
         self.leased: dict[Program, int] = {}
         self.branches: dict[Program, list[int]] = {}
@@ -94,7 +100,16 @@ class Theatre:
             self.since.append(self.now)
             sampling = SamplingParams(max_new_tokens=count, seed=number, ignore_eos=True)
             lease, released = self._lease(program, len(wish))
-            self.state.admit(Generate(number, packed, sampling, lease=lease, released=released))
+            own = self.leased[program] if self.told else 0
+            self.state.admit(
+                Generate(
+                    number, packed, sampling, lease=lease, released=released, program=own, tenant=self.tenant(program)
+                )
+            )
+
+    def tenant(self, program: Program) -> str:  # noqa: ARG002
+        """Tell on whose behalf a program runs."""
+        return ""
 
     def _lease(self, program: Program, fellows: int) -> tuple[int, tuple[int, ...]]:
         """Give a request its program's number, or one of its own if it is one of several branches; and who is over."""

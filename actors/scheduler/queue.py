@@ -154,7 +154,7 @@ class WaitingQueue:
             if since >= _PREFERRED and (line := lines[turn] or lines[not turn]):
                 put(line.popleft(), patient=True)
             if request.number not in order:
-                put(request, patient=any(line and request is line[0] for line in lines))
+                put(request, patient=False)
         return list(order.values())
 
     # --- where a request stands ------------------------------------------------------------------------------------

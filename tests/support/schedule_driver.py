@@ -85,13 +85,24 @@ class ScheduleDriver:
         next_logprobs: bool = False,
         lease: int = 0,
         released: Sequence[int] = (),
+        program: int = 0,
+        tenant: str = "",
     ) -> Asked:
         """Ask for a generation, or for a row of log-probabilities."""
         sampling = sampling or SamplingParams(max_new_tokens=4, seed=number)
         asked = self.asked[number] = Asked(prompt, sampling, eos, output)
         asked.looks_ahead = next_logprobs
         message = Generate(
-            number, pack(prompt), sampling, pack(output), pack(eos), next_logprobs, lease, tuple(released)
+            number,
+            pack(prompt),
+            sampling,
+            pack(output),
+            pack(eos),
+            next_logprobs,
+            lease,
+            tuple(released),
+            program=program,
+            tenant=tenant,
         )
         self.programs.add(lease)
         self.state.admit(message)
@@ -268,6 +279,8 @@ def simulate(
     }
     chosen.update(options)
     habits = random.Random(seed + 1)  # apart, so that a life stays the one it was
+    folk = random.Random(seed + 2)
+    tenants = folk.choice([[""], ["a", "b"], ["a", "a", "b", "c"]])
     pauses = random.Random(seed + 2)
     chosen.setdefault("eager_tokens", pauses.choice([0, 1, 5, 32]))
     some = habits.choice([0.0, 0.0, 0.5, 1.0])
@@ -311,6 +324,8 @@ def simulate(
             next_logprobs=looks_ahead,
             lease=lease,
             released=[released] if released else [],
+            program=folk.randrange(6),
+            tenant=folk.choice(tenants),
         )
         while rng.random() < 0.7:
             (driver.send if rng.random() < 0.6 else driver.done)()
