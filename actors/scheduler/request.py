@@ -35,7 +35,7 @@ class Request:
         self.max_new_tokens = message.sampling.max_new_tokens
         self.next_logprobs = message.next_logprobs
         self.lease = message.lease
-        self.program = message.program
+        self.program = message.program if self.max_new_tokens else 0  # what is only computed is over at once
         self.tenant = message.tenant
         self.output = message.output
         self.tokens = message.prompt + message.output  # what is computed before the first new token is sampled
