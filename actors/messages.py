@@ -325,6 +325,8 @@ class Step(Message, frozen=True):
     row is one of decode_rows.  A row's groups stand in order and tile [0, its shared part) without gap or overlap; what
     lies behind is its own.  A group inside another stands behind it, and lists a run of its rows in the same order.
     While decode_rows stay the same, so do the groups.
+    extend_groups: in the same form, which rows of `extends` with few new tokens attend together to what they have read
+    before: a group ends at or before each of its rows' `start`.
     """
 
     number: int
@@ -333,6 +335,7 @@ class Step(Message, frozen=True):
     decode_slots: bytes = b""
     retired_rows: bytes = b""
     groups: bytes = b""
+    extend_groups: bytes = b""
 
 
 class Reset(Message, frozen=True):

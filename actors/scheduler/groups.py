@@ -1,4 +1,6 @@
-"""Which decoding rows attend to which slots together: the radix tree's levels, as far as they pay.
+"""Which rows attend to which slots together: the radix tree's levels, as far as they pay.
+
+Rows that decode have groups, and rows that extend by a few tokens have theirs.
 
 From the root down, the levels of a row tile the beginning of it; what lies behind is its own:
 
@@ -8,10 +10,14 @@ From the root down, the levels of a row tile the beginning of it; what lies behi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ..messages import Extend
 from .radix_tree import Node, RadixTree
 from .rows import Rows
 
@@ -24,11 +30,13 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     least_tokens: a group's prefix is at least so long (a tile of the kernel that reads it).  item_tokens: one group
     saves at least so many, for it costs the kernel one item and each of its rows one part to merge.  step_tokens: all
     groups of a step save at least so many, for they cost launches that a step without groups does not need.
+    extend_tokens: rows that extend by more are in no group, for they fill the kernel's tiles by themselves.
     """
 
     least_tokens: int = 64
     item_tokens: int = 256
     step_tokens: int = 4096
+    extend_tokens: int = 64
 
     def verify(self) -> None:
         """Raise ValueError naming the first option that is out of range."""
@@ -51,6 +59,16 @@ class _Level:
         self.readers = count
 
 
+class _Found(NamedTuple):
+    """Groups, as in Step; how many, the rows in them and in the largest, and the tokens that are not read again."""
+
+    packed: bytes = b""
+    groups: int = 0
+    members: int = 0
+    largest: int = 0
+    saved: int = 0
+
+
 class Groups:
     """Describe a step's groups, anew only when other rows decode than before.
 
@@ -67,11 +85,7 @@ class Groups:
         self._wanted = options is not None
         self._described = b""
         self.attended = 0
-        self._forget()
-
-    def _forget(self) -> None:
-        self.packed = b""
-        self.count = self.members = self.largest = self.saved = 0
+        self.packed, self.count, self.members, self.largest, self.saved = _Found()
 
     def describe(self, decoding: bytes, chosen: npt.NDArray[np.int64]) -> bytes:
         """Give the groups of the rows `chosen` (their lengths count the step's token); decoding: the same, int32."""
@@ -80,40 +94,51 @@ class Groups:
             return self.packed
         self._described = decoding
         self.attended = int(self._rows.length[chosen].sum())
-        self._forget()
+        found = _Found()
         if self._wanted and len(chosen) > 1 and self._could_pay():
-            self._find(chosen)
+            found = self._find(chosen, self._rows.agreed[chosen])
+        self.packed, self.count, self.members, self.largest, self.saved = found
         return self.packed
+
+    def describe_extends(self, extends: Sequence[Extend]) -> bytes:
+        """Give the groups of the rows that extend by few tokens, as far as each had read before."""
+        most = 4 * self._options.extend_tokens
+        few = [(extend.row, extend.start) for extend in extends if extend.start and len(extend.tokens) <= most]
+        if not self._wanted or len(few) < 2 or not self._could_pay():
+            return b""
+        chosen, starts = np.array(few, np.int64).T
+        return self._find(chosen, np.minimum(self._rows.agreed[chosen], starts)).packed
 
     def _could_pay(self) -> bool:
         """Tell, in a moment, that it cannot pay: too little is held by two rows or more."""
         at_most = sum((node.locks - 1) * len(node.slots) for node in self._tree.crowded)
         return at_most >= self._options.step_tokens
 
-    def _find(self, chosen: npt.NDArray[np.int64]) -> None:
-        order, levels = self._levels(chosen)
+    def _find(self, chosen: npt.NDArray[np.int64], agreed: npt.NDArray[np.integer]) -> _Found:
+        """Find groups of rows; agreed: as far as each one's own slots are the tree's."""
+        order, levels = self._levels(chosen, agreed)
         parts: list[int] = []
+        count = members = largest = saved = 0
         for level, start in self._worthwhile(levels):
             rows = order[level.first : level.first + level.count]
             parts += (rows[0], start, level.end, level.count)
             parts += rows
-            self.count += 1
-            self.members += level.count
-            self.largest = max(self.largest, level.count)
-            self.saved += (level.count - 1) * (level.end - start)
-        if self.saved < self._options.step_tokens:
-            self._forget()
-        else:
-            self.packed = np.array(parts, np.int32).tobytes()
+            count += 1
+            members += level.count
+            largest = max(largest, level.count)
+            saved += (level.count - 1) * (level.end - start)
+        if saved < self._options.step_tokens:
+            return _Found()
+        return _Found(np.array(parts, np.int32).tobytes(), count, members, largest, saved)
 
     # --- the levels there are --------------------------------------------------------------------------------------
 
-    def _levels(self, chosen: npt.NDArray[np.int64]) -> tuple[list[int], list[_Level]]:
+    def _levels(self, chosen: npt.NDArray[np.int64], agreed: npt.NDArray[np.integer]) -> tuple[list[int], list[_Level]]:
         """Name the runs that two rows or more share, each behind the one above it, and the rows in their order."""
         nodes, ends, above = self._crowd()
         if not nodes or max(ends) < self._options.least_tokens:
             return [], []
-        buckets = self._sort(chosen, nodes)
+        buckets = self._sort(chosen, agreed, nodes)
         counts = [len(bucket) for bucket in buckets]
         for place in range(len(nodes) - 1, -1, -1):  # children stand behind their parents
             if above[place] >= 0:
@@ -153,12 +178,14 @@ class Groups:
             above.append(parent)
         return nodes, ends, above
 
-    def _sort(self, chosen: npt.NDArray[np.int64], nodes: list[Node]) -> list[list[int]]:
+    def _sort(
+        self, chosen: npt.NDArray[np.int64], agreed: npt.NDArray[np.integer], nodes: list[Node]
+    ) -> list[list[int]]:
         """Put each row to the last node on its path that others hold too and whose slots it reads."""
         rows = self._rows
         buckets: dict[Node, list[int]] = {node: [] for node in nodes}
-        shared, agreed = rows.shared[chosen].tolist(), rows.agreed[chosen].tolist()
-        for row, end, same in zip(chosen.tolist(), shared, agreed, strict=True):
+        shared = rows.shared[chosen].tolist()
+        for row, end, same in zip(chosen.tolist(), shared, agreed.tolist(), strict=True):
             node = rows.node[row]
             assert node is not None, "a row that decodes holds a node"
             while node.parent is not None and (node.locks < 2 or end > same):

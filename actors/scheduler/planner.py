@@ -70,6 +70,7 @@ class Planner:
             decode_slots.tobytes(),
             np.array(retired, np.int32).tobytes() if retired else b"",
             groups,
+            state.groups.describe_extends(self._extends) if len(self._extends) > 1 else b"",
         )
 
     def _group(self, decoding: bytes, decode_rows: npt.NDArray[np.int64]) -> bytes:

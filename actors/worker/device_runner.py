@@ -107,7 +107,8 @@ class DeviceRunner(Runner):
         assert isinstance(running, DevicePass)
         if step.extends or not step.decode_rows:
             groups = self._groups.pack(step, len(step.decode_rows) // 4)
-            found = lay_out(step, self.rows, self.staging, self._draw.staged(), groups)
+            together = self._groups.pack_extends(step)
+            found = lay_out(step, self.rows, self.staging, self._draw.staged(), groups, together)
             if found is not None:
                 self._count_reads(step, groups)
                 batch, parameters = found

@@ -1,6 +1,6 @@
 """From a Step's groups to what the attention packs of them, kept for as long as the same rows decode.
 
-Shape suffixes:  N groups    M memberships    R decoding rows
+Shape suffixes:  N groups    M memberships    R rows
 """
 
 from __future__ import annotations
@@ -33,9 +33,18 @@ class GroupPacker:
             self._groups, self._rows, self._size = step.groups, step.decode_rows, size
         return self._packed
 
+    def pack_extends(self, step: Step) -> PackedGroups | None:
+        """Give the groups of the step's extends; None if they attend alone."""
+        if not step.extend_groups:
+            return None
+        listed = [(extend.row, extend.start, len(extend.tokens) // 4) for extend in step.extends]
+        rows, starts, queries = np.array(listed, np.int32).T
+        groups = read_groups(step.extend_groups, rows, self._numbers)
+        return self._attention.pack_extends(groups, queries, starts + queries)
 
-def read_groups(packed: bytes, decode_rows: np.ndarray, numbers: np.ndarray) -> RowGroups:
-    """Read Step.groups.  numbers: int32 [max_rows], all -1, to find rows in; left as it was."""
+
+def read_groups(packed: bytes, rows: np.ndarray, numbers: np.ndarray) -> RowGroups:
+    """Read groups of a Step.  rows: of the step, in order.  numbers: int32 [max_rows], all -1, and left as it was."""
     words = np.frombuffer(packed, np.int32)
     listed = words.tolist()
     heads: list[int] = []
@@ -48,8 +57,8 @@ def read_groups(packed: bytes, decode_rows: np.ndarray, numbers: np.ndarray) -> 
     lines_N, starts_N, ends_N, counts_N = (words[heads_N + column] for column in range(4))
     is_member = np.ones(len(words), bool)
     is_member[heads_N[:, None] + np.arange(4)] = False
-    numbers[decode_rows] = np.arange(len(decode_rows), dtype=np.int32)
+    numbers[rows] = np.arange(len(rows), dtype=np.int32)
     members_M = numbers[words[is_member]]
-    numbers[decode_rows] = -1
-    assert (members_M >= 0).all(), "every row of a group decodes"
+    numbers[rows] = -1
+    assert (members_M >= 0).all(), "every row of a group is one of the step's"
     return RowGroups(lines_N, starts_N, ends_N, counts_N, members_M)

@@ -56,11 +56,12 @@ def lay_out(
     staging: Staging,
     ahead: Sequence[np.ndarray] = (),
     groups: PackedGroups | None = None,
+    extend_groups: PackedGroups | None = None,
 ) -> tuple[Batch, list[Tensor]] | None:
     """Lay a step out on the device, write its slots into the rows' tables; None if it has no tokens.
 
     ahead: arrays that go first in the same transfer; they are given back as they are on the device.
-    groups: of the step's decoding rows.
+    groups: of the step's decoding rows.  extend_groups: of its extends.
     Waits for nothing: every shape is known to the host, and everything the host sends goes in one transfer.
     """
     decodes = read_decodes(step, rows)
@@ -78,7 +79,7 @@ def lay_out(
     positions = np.concatenate((extends.positions, decodes.positions))
     owners = np.repeat(batch_rows, query_lengths)
     last, ends = starts[1:][sampling] - 1, lengths[sampling]
-    words = decodes.rows[:0] if groups is None else groups.words_W
+    words = np.concatenate([decodes.rows[:0], *(each.words_W for each in (groups, extend_groups) if each is not None)])
     parts = (extends.tokens, slots, positions, owners, batch_rows, starts, lengths, sampled, last, ends, words)
     prefixes, written = rows.prefixes.staged()
     sent = staging.send((*ahead, *prefixes, *parts))
@@ -102,6 +103,7 @@ def lay_out(
         starts_R1=starts_R1,
         extends=len(extends.rows),
         groups=None if groups is None else Groups(words_G, groups.kind),
+        extend_groups=None if extend_groups is None else _last(words_G, extend_groups),
     )
     in_order = len(sampled) == len(slots)
     batch = Batch(
@@ -112,6 +114,11 @@ def lay_out(
         ends_N.long(),
     )
     return batch, before
+
+
+def _last(words_G: Tensor, packed: PackedGroups) -> Groups:
+    """Find packed groups at the end of words on the device."""
+    return Groups(words_G[-len(packed.words_W) :], packed.kind, packed.parts, packed.own_keys)
 
 
 def padded(decodes: Decodes, size: int, dummy_row: int, dummy_slot: int) -> tuple[np.ndarray, ...]:

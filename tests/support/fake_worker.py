@@ -119,7 +119,7 @@ class FakeModel:
         self.positions = np.full(slots, -1, np.int64)
         self.users = np.zeros(slots, np.int64)  # how many rows have a slot in their table
         self.steps = 0
-        self.groups = 0
+        self.groups = self.extend_groups = 0
         self.forced = 0  # tokens
         self._written: set[int] = set()
         self._grouped: dict[bytes, bytes] = {}  # the decode rows of the last step that had any, and their groups
@@ -157,13 +157,24 @@ class FakeModel:
         return self._sample(step.number, sampled, tuple(inputs), nexts)
 
     def _check_groups(self, step: Step, decoding: list[int]) -> None:
-        """Hold every word of `Step.groups` against the tables."""
+        """Hold every word of `Step.groups` and of `Step.extend_groups` against the tables."""
         told = read_groups(step.groups)
         self.groups += len(told)
         if self._grouped.get(step.decode_rows, step.groups) != step.groups:
             raise KvError(f"the same rows decode in step {step.number}, in other groups")
         self._grouped = {step.decode_rows: step.groups}
-        reached = dict.fromkeys(decoding, 0)
+        self._hold_groups(told, decoding)
+        told = read_groups(step.extend_groups)
+        self.extend_groups += len(told)
+        self._hold_groups(told, [extend.row for extend in step.extends])
+        starts = {extend.row: extend.start for extend in step.extends}
+        for *_, end, rows in told:
+            if any(end > starts[row] for row in rows):
+                raise KvError(f"rows {rows} are to attend to [.., {end}) together, which some of them write")
+
+    def _hold_groups(self, told: list[tuple[int, int, int, list[int]]], running: list[int]) -> None:
+        """Hold groups against the tables of the rows that run."""
+        reached = dict.fromkeys(running, 0)
         inside: dict[int, list[int]] = {}  # the rows of the last group each row was in
         for line_row, start, end, rows in told:
             if line_row != rows[0] or len(rows) < 2 or len(set(rows)) != len(rows) or not start < end:
@@ -171,13 +182,13 @@ class FakeModel:
             line = self._row(line_row).slots
             for row in rows:
                 if row not in reached:
-                    raise KvError(f"row {row} is in a group and does not decode")
+                    raise KvError(f"row {row} is in a group and does not run")
                 if reached[row] != start:
                     raise KvError(f"a group of row {row} begins at {start}, and the last one ended at {reached[row]}")
                 if end > len(line) or self._row(row).slots[start:end] != line[start:end]:
                     raise KvError(f"rows {line_row} and {row} have other slots in [{start}, {end})")
                 reached[row] = end
-            outer = inside.get(line_row, decoding)
+            outer = inside.get(line_row, running)
             if line_row in inside and not any(outer[at : at + len(rows)] == rows for at in range(len(outer))):
                 raise KvError(f"rows {rows} are no run of the group they are inside, {outer}")
             inside.update(dict.fromkeys(rows, rows))

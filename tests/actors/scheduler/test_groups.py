@@ -106,7 +106,7 @@ def test_who_leaves_is_in_no_group_any_more() -> None:
 def test_while_the_same_rows_decode_nothing_is_described_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     described: list[int] = []
     find = Groups._find
-    monkeypatch.setattr(Groups, "_find", lambda self, chosen: (described.append(1), find(self, chosen)))
+    monkeypatch.setattr(Groups, "_find", lambda self, *rows: described.append(1) or find(self, *rows))
     run = driver()
     for number in range(4):
         run.submit(number, [*range(50), 100 + number], sampling(100))
@@ -272,8 +272,8 @@ def begins_a_level_one_token_late(patch: pytest.MonkeyPatch) -> None:
 def ends_a_level_one_token_late(patch: pytest.MonkeyPatch) -> None:
     levels = Groups._levels
 
-    def wrong(self: Groups, chosen: Any) -> Any:
-        order, found = levels(self, chosen)
+    def wrong(self: Groups, *args: Any) -> Any:
+        order, found = levels(self, *args)
         for level in found:
             level.end += 1
         return order, found
@@ -298,7 +298,12 @@ def takes_neighbours_in(patch: pytest.MonkeyPatch) -> None:
 
 def takes_in_rows_that_do_not_decode(patch: pytest.MonkeyPatch) -> None:
     find = Groups._find
-    patch.setattr(Groups, "_find", lambda self, _: find(self, np.flatnonzero(self._rows.taken)))
+
+    def wrong(self: Groups, *_: Any) -> Any:
+        taken = np.flatnonzero(self._rows.taken)
+        return find(self, taken, self._rows.agreed[taken])
+
+    patch.setattr(Groups, "_find", wrong)
 
 
 def forgets_the_crowd_of_a_split_node(patch: pytest.MonkeyPatch) -> None:
@@ -425,3 +430,37 @@ def test_a_chain_as_deep_as_there_are_rows_is_no_trouble() -> None:
         table[100 * depth] = 1
     chosen = crowd([[0] * depth for depth in range(1, 1500, 3)], table, EVERY_GROUP)
     assert chosen.count == 499
+
+
+def test_branches_whose_texts_are_short_extend_together() -> None:
+    run = driver(groups=GroupOptions(least_tokens=1, item_tokens=1, step_tokens=1, extend_tokens=8))
+    run.submit(9, list(range(50)), sampling(0))
+    run.run()
+    for number in range(4):
+        run.submit(number, [*range(50), *([100 + number] * (9 if number == 2 else 3))], sampling(2))
+    step = run.send()
+    assert step is not None
+    told = read_groups(step.extend_groups)
+    rows = [extend.row for extend in step.extends]
+    assert [(start, end, sorted(members)) for _, start, end, members in told] == [(0, 50, [rows[0], rows[1], rows[3]])]
+    run.run()
+    run.verify()
+    assert not any(step.extend_groups for step in run.steps if len(step.extends) < 2)
+
+
+def test_what_a_row_computes_itself_is_in_no_group_of_its_extends() -> None:
+    """Two rows whose prompt is computed in chunks: one that waited for the other reads its chunk and goes on alone."""
+    run = driver(chunk_tokens=16)
+    for number in range(3):
+        run.submit(number, [*range(40), *[100 + number] * 9], sampling(2))
+    run.run()
+    run.verify()
+    assert run.model.extend_groups
+
+
+def test_without_shared_attention_no_extends_are_told_either() -> None:
+    run = driver(share_attention=False)
+    for number in range(4):
+        run.submit(number, [*range(50), 100 + number, 7], sampling(2))
+    run.run()
+    assert not any(step.extend_groups for step in run.steps)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from callboard.actors.messages import Step
+from callboard.actors.messages import Extend, Step
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.worker.groups import GroupPacker, read_groups
 from callboard.actors.worker.kv_reads import KVReads
@@ -63,6 +63,24 @@ def test_groups_are_packed_anew_only_if_they_or_their_rows_change() -> None:
     assert other.words_W.tolist() == [0, 1, 3, 0, 1, 2, 4]
 
 
+def test_groups_of_extends_are_packed_with_what_they_bring() -> None:
+    seen: list[tuple[list[int], list[int], list[int]]] = []
+
+    class Attention(ReferenceAttention):
+        def pack_extends(self, groups: RowGroups, queries_R: np.ndarray, lengths_R: np.ndarray) -> PackedGroups | None:
+            seen.append((groups.members_M.tolist(), queries_R.tolist(), lengths_R.tolist()))
+            return None
+
+    extends = tuple(
+        Extend(row, start, packed([7] * count), packed([0] * count), True)
+        for row, start, count in ((4, 20, 2), (5, 0, 9), (1, 22, 1))
+    )
+    packer = GroupPacker(Attention(2, 1, 4), 8)
+    assert packer.pack_extends(Step(1, extends)) is None
+    assert packer.pack_extends(Step(1, extends, extend_groups=packed([4, 0, 20, 2, 4, 1]))) is None
+    assert seen == [([0, 2], [2, 9, 1], [22, 9, 23])]
+
+
 def test_an_attention_that_packs_nothing_lets_rows_attend_alone() -> None:
     packer = GroupPacker(ReferenceAttention(2, 1, 4), 8)
     assert packer.pack(Step(1, decode_rows=packed([0, 1, 3, 4, 6]), groups=GROUPS), 6) is None
@@ -87,19 +105,20 @@ class Branches:
 
     driver: Driver
 
-    def begin(self) -> list[int]:
+    def begin(self, *, together: bool) -> list[int]:
         driver = self.driver
         prompts = driver.extend(6, list(range(1, 40)), GREEDY), driver.extend(3, list(range(100, 112)), GREEDY)
         told = read(driver.step(*prompts).tokens)
         slots = driver.slots
-        told += read(
-            driver.step(
-                driver.extend(4, [7, 8], GREEDY, start=31, prefix_slots=slots[6][:31]),
-                driver.extend(1, [9], GREEDY, start=20, prefix_slots=slots[6][:20]),
-                driver.extend(0, [10, 11, 12], GREEDY, start=9, prefix_slots=slots[3][:9]),
-                driver.extend(2, [13, 14], GREEDY),
-            ).tokens
+        step = driver.make(
+            driver.extend(4, [7, 8], GREEDY, start=31, prefix_slots=slots[6][:31]),
+            driver.extend(1, [9], GREEDY, start=20, prefix_slots=slots[6][:20]),
+            driver.extend(0, [10, 11, 12], GREEDY, start=9, prefix_slots=slots[3][:9]),
+            driver.extend(2, [13, 14], GREEDY),
         )
+        if together:
+            step = msgspec.structs.replace(step, extend_groups=packed([4, 0, 20, 2, 4, 1]))
+        told += read(driver.runner.run(step).tokens)
         return told
 
     def decode(self, groups: bytes, *, extends: bool = False) -> list[int]:
@@ -109,7 +128,7 @@ class Branches:
         return read(driver.runner.run(msgspec.structs.replace(step, groups=groups)).tokens)
 
     def tokens(self, groups: bytes) -> list[list[int]]:
-        told = [self.begin(), self.decode(groups), self.decode(groups, extends=True)]
+        told = [self.begin(together=bool(groups)), self.decode(groups), self.decode(groups, extends=True)]
         return [*told, self.decode(b""), self.decode(groups)]
 
 
