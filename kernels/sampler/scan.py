@@ -17,7 +17,7 @@ import triton.language as tl
 
 from .draw import answer, exponent, key_of, pick, uniform
 
-__all__ = ["choose", "is_cut", "scan"]
+__all__ = ["choose", "is_cut", "merged", "scan"]
 
 
 @triton.jit
@@ -61,6 +61,22 @@ def scan(
     tl.store(sums + at, tl.sum(weights, 1), mask=block < blocks)  # NaN if one of the logits is
 
 
+@triton.jit
+def merged(index, blocks, block, scale, maxima, sums):
+    """Give the greatest logit of each of a row's blocks, their weights relative to the row's greatest, and that one.
+
+    Lastly tells whether all logits are numbers.
+    """
+    at, inside = index * blocks + block, block < blocks
+    maximum = tl.load(maxima + at, mask=inside, other=float("-inf"))
+    total = tl.load(sums + at, mask=inside, other=0.0)
+    best = tl.max(maximum, 0)
+    pivot = tl.where(best == float("-inf"), 0.0, best)
+    weights = total.to(tl.float64) * tl.exp2((maximum - pivot) * scale).to(tl.float64)
+    numbers = tl.sum((total != total).to(tl.int32), 0) == 0  # noqa: PLR0124 (NaN)
+    return maximum, weights, best, numbers
+
+
 @triton.jit(do_not_specialize_on_alignment=["rows", "positions", "tokens", "bests"])
 def choose(
     logits,
@@ -101,17 +117,11 @@ def choose(
         return
     block = tl.arange(0, BLOCKS)
     blocks = tl.cdiv(vocabulary, BLOCK)
-    at, inside = index * blocks + block, block < blocks
-    maximum = tl.load(maxima + at, mask=inside, other=float("-inf"))
-    total = tl.load(sums + at, mask=inside, other=0.0)
-    best = tl.max(maximum, 0)
-    numbers = tl.sum((total != total).to(tl.int32), 0) == 0  # noqa: PLR0124 (NaN)
     warmth = tl.load(temperature + row)
+    scale = exponent(warmth)
+    maximum, weights, best, numbers = merged(index, blocks, block, scale, maxima, sums)
     draws = numbers & (warmth > 0.0) & (best > float("-inf"))
     done = index >= 0
-    scale = exponent(warmth)
-    pivot = tl.where(best == float("-inf"), 0.0, best)
-    weights = total.to(tl.float64) * tl.exp2((maximum - pivot) * scale).to(tl.float64)
     if CUTS:
         done = (not draws) or (not is_cut(row, top_k, top_p, min_p, temperature))
         if not done:
@@ -129,7 +139,7 @@ def choose(
         inner, _ = pick(tl.exp2((values - tl.max(values, 0)) * scale).to(tl.float64), within, into)
         token = chosen * BLOCK + inner
     else:
-        first = tl.load(firsts + at, mask=inside, other=0)
+        first = tl.load(firsts + index * blocks + block, mask=block < blocks, other=0)
         token = tl.min(tl.where(maximum == best, first, vocabulary - 1), 0)
     if done:
         answer(index, row, token, tl.where(numbers, best, float("nan")), tokens, bests, last_tokens)
