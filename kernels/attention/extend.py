@@ -108,8 +108,9 @@ def extend_tiles(
     """Attend one tile of new tokens for the G heads of one key head, to one part of their keys.  Grid: (X, K, PARTS).
 
     q_THD: a token every q_stride elements, heads dense.  entries_SE: the pool of a layer.  table_RL: int32 slots.
-    tiles_X8: as list_extend_tiles makes them, with at most BLOCK_M // G queries each.  WINDOW: 0, or how many keys a
-    query sees at most.  UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
+    tiles_X8: as list_extend_tiles makes them, with at most BLOCK_M // G queries each; those of zeros do nothing.
+    WINDOW: 0, or how many keys a query sees at most.  UPCAST: multiply in float32 (the interpreter cannot multiply
+    bfloat16).
     With one part results go to out_THD, with more to parts_XKPMD and lse_XKPM (float32, to the base of two).
     HAS_GROUPS: groups_W, as tree_plan packs it for T tokens, says where each row's groups end; the tile's first part
     takes in what tree_tiles found for its tokens in shared_PHD and shared_lse_PH.  Without a window.
@@ -170,7 +171,7 @@ def extend_tiles(
         True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
     )  # fmt: skip
     if HAS_GROUPS:
-        places = tl.load(groups_W + 4 + 2 * T + token)
+        places = tl.where(queries > 0, tl.load(groups_W + 4 + 2 * T + token), 0)
         if PARTS > 1:
             places = tl.where(tl.program_id(2) == 0, places, 0)
         first_place = tl.load(groups_W + 4 + T + tokens)
@@ -183,18 +184,17 @@ def extend_tiles(
             result = result * fade[:, None] + values * weight[:, None]
             total = total * fade + weight
             top = new_top
+    # A tile or a part may have no keys, and a line of it none that it sees: they weigh nothing.
+    empty = total == 0
+    total = tl.where(empty, 1.0, total)
+    result = result / total[:, None]
     if PARTS > 1:
-        # A part may have no keys, and a line of it none that it sees: they weigh nothing.
-        empty = total == 0
-        total = tl.where(empty, 1.0, total)
-        result = result / total[:, None]
         part = (tl.program_id(0) * KV_HEADS + head) * PARTS + tl.program_id(2)
         lines = part.to(tl.int64) * BLOCK_M + member
         tl.store(parts_XKPMD + lines[:, None] * D + dims[None, :], result, mask=inside)
         lse = tl.where(empty, float("-inf"), top + tl.log2(total))
         tl.store(lse_XKPM + lines, lse, mask=member < queries * G)
     else:
-        result = result / total[:, None]
         at = out_THD + tokens[:, None] * (HEADS * D) + heads_at
         tl.store(at, result.to(out_THD.dtype.element_ty), mask=inside)
 

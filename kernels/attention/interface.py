@@ -45,6 +45,11 @@ class AttentionBatch:
     extends: rows [0, extends) may have several new tokens, rows [extends, R) have one each.
     groups: which of the latter attend together, as the attention has packed it; None if none do.  extend_groups: which
     of the former.
+
+    room: 0, or how many tokens the extends have room for, in a step that is padded, to be captured and replayed; only
+    for an attention that `pads`.  The rows that decode begin behind it.  Extends' tokens stand in front of it and their
+    rows in front of the others, whose starts_R1 tell that they have none; tokens of no row get any result.
+    query_lengths are then no truth either, and starts_R1 is only told of the rows that extend, [extends + 1].
     """
 
     query_starts_R1: Tensor
@@ -59,6 +64,7 @@ class AttentionBatch:
     extends: int = 0
     groups: Groups | None = None
     extend_groups: Groups | None = None
+    room: int = 0
 
 
 class Attention(ABC):
@@ -67,7 +73,11 @@ class Attention(ABC):
     Whoever makes one may say `windows: tuple[int | None, ...]`, by keyword: one a layer, () if no layer has any.  In a
     layer whose window is w a query sees itself and the w - 1 keys before it, counted in table columns; in a layer whose
     window is None it sees all of them.  `attend` looks its layer's up, so that neither it nor `plan` is told.
+
+    pads: whether it takes a batch with `room`, and reads nothing else of it on the host than `lengths`, as a bound.
     """
+
+    pads: bool = False
 
     @abstractmethod
     def plan(self, batch: AttentionBatch) -> Plan:

@@ -48,8 +48,11 @@ class TritonAttention(Attention):
     A plan with decoding rows alone reads nothing of the host but the number of rows and the kind of groups, so plan and
     attend may be captured in a graph together and replayed with other lengths and groups; capture both, as plan makes
     the list of work on the device.
+    So may a plan of a padded batch (AttentionBatch.room), which also depends on the bound that its lengths are.
     The scratch for parts of rows is shared: one attention serves one stream at a time.
     """
+
+    pads = True
 
     def __init__(
         self,
@@ -130,9 +133,9 @@ class TritonAttention(Attention):
         if batch.lengths_R is None:
             raise ValueError("AttentionBatch: lengths_R is None; TritonAttention reads lengths on the device")
         rows, extends = len(batch.lengths), batch.extends
-        if rows > self.max_rows:
+        if (max(extends, rows - extends) if batch.room else rows) > self.max_rows:
             raise ValueError(f"AttentionBatch: it has {rows} rows; TritonAttention was made for {self.max_rows}")
-        extend_tokens = sum(batch.query_lengths[:extends]) if extends else 0
+        extend_tokens = batch.room or sum(batch.query_lengths[:extends])
         items: dict[int, Items] = {}
         if rows > extends:
             windows = set(self.windows) or {0}
@@ -171,8 +174,8 @@ class TritonAttention(Attention):
     def _plan_extends(self, batch: AttentionBatch) -> Tiles | FlashPlan:
         if batch.starts_R1 is None:
             raise ValueError("AttentionBatch: starts_R1 is None; TritonAttention reads it on the device for extends")
-        whole = self.extend in {"auto", "cudnn"} and can_cudnn(batch, self.head_dim, self.windows)
-        if not whole and self.extend in {"auto", "triton"}:
+        whole = not batch.room and self.extend in {"auto", "cudnn"} and can_cudnn(batch, self.head_dim, self.windows)
+        if batch.room or (not whole and self.extend in {"auto", "triton"}):
             return list_tiles(batch, self._tile_queries, self.kv_heads, self.tuning)
         return plan_flash(batch, whole=whole)
 

@@ -91,11 +91,15 @@ def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning
 
 
 def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tuning) -> Tiles:
-    """List the tiles of `queries` new tokens of the extending rows."""
+    """List the tiles of `queries` new tokens of the extending rows; in a padded step, as many as they may need."""
     extends, starts_R1 = batch.extends, batch.starts_R1
     assert starts_R1 is not None
-    tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
-    tiles_X8 = torch.empty(tiles, 8, dtype=torch.int32, device=starts_R1.device)
+    if batch.room:
+        tiles = (batch.room + extends * (queries - 1)) // queries
+        tiles_X8 = torch.zeros(tiles, 8, dtype=torch.int32, device=starts_R1.device)  # no queries: nothing to do
+    else:
+        tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
+        tiles_X8 = torch.empty(tiles, 8, dtype=torch.int32, device=starts_R1.device)
     block_r, block_p = _block(extends)
     list_extend_tiles[(1,)](
         starts_R1,
