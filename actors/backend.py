@@ -27,6 +27,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     fresh: how many of the last tokens are constant text, which may be tokenized otherwise (`SamplingParams.heal`).
     lease: the number of the program that may go on from here, or 0 (`Backend.lease`).
     program: the number of the whole program, all its branches together, or 0.
+    joins: where branches stand side by side among the tokens, int32 (`joins.py`); empty unless `Backend.joins`.
     images: from where to where in the text each stands, and its URL (data:, http: or https:), in order.
     """
 
@@ -38,6 +39,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     fresh: int = 0
     lease: int = 0
     program: int = 0
+    joins: bytes = b""
     images: tuple[tuple[int, int, str], ...] = ()
 
 
@@ -69,6 +71,8 @@ class Backend(ABC):
     """Whether SamplingParams.reasoning is heeded: a constraint that holds only behind a model's reasoning."""
     eager: bool = False
     """Whether it computes what a program has said, if there is nothing else to do, while that waits (`pause`)."""
+    joins: bool = False
+    """Whether Prompt.joins is heeded: branches are joined as they were computed, and positions may jump."""
     overruns: Literal["text", "message"] | None = None
     """By what one call may serve several generations (`num_api_spec_tokens`): text that goes on, or whole messages."""
 

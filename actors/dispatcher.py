@@ -30,6 +30,7 @@ from .messages import (
     Submit,
     ToDispatcher,
 )
+from .joins import read_line
 from .reader import Reader
 from .sampling import SamplingParams
 from .wires import Wires
@@ -59,7 +60,7 @@ class _Entry:
     """One live request: what it takes to run it again, and who reads it."""
 
     __slots__ = (
-        "lease", "next_logprobs", "output", "program", "prompt", "reader", "replays", "sampling", "tag", "tenant",
+        "joins", "lease", "next_logprobs", "output", "program", "prompt", "reader", "replays", "sampling", "tag", "tenant",
     )  # fmt: skip
 
     def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
@@ -68,6 +69,7 @@ class _Entry:
         self.reader: Reader = submit.reader
         self.tag = submit.tag
         self.next_logprobs = submit.next_logprobs
+        self.joins = submit.joins
         self.lease = submit.lease
         self.program = submit.program
         self.tenant = submit.tenant
@@ -131,7 +133,7 @@ class Dispatcher(Actor[ToDispatcher]):
             return
         prompt_tokens = len(submit.prompt) // 4
         sampling = submit.sampling
-        room = self._options.context_length - prompt_tokens
+        room = self._options.context_length - _reach(submit)
         seed = self._options.seed + submit.request if sampling.seed is None else sampling.seed
         sampling = msgspec.structs.replace(
             sampling, max_new_tokens=min(sampling.max_new_tokens, room), seed=seed & 0x7FFF_FFFF_FFFF_FFFF
@@ -167,6 +169,12 @@ class Dispatcher(Actor[ToDispatcher]):
         prompt_tokens, context = len(submit.prompt) // 4, self._options.context_length
         if not prompt_tokens:
             return InvalidRequest("prompt", "it has no tokens; at least one is needed")
+        try:
+            reach = _reach(submit)
+        except ValueError as error:
+            return InvalidRequest("joins", str(error))
+        if prompt_tokens < reach and reach + (submit.sampling.max_new_tokens > 0) > context:
+            return InvalidRequest("prompt", f"it reaches to position {reach}; the context holds {context}")
         if prompt_tokens + (submit.sampling.max_new_tokens > 0) > context:
             return InvalidRequest(
                 "prompt", f"it has {prompt_tokens} tokens; the context holds {context}, output included"
@@ -184,7 +192,7 @@ class Dispatcher(Actor[ToDispatcher]):
     def _generate(self, request: int, entry: _Entry, released: tuple[int, ...] = ()) -> Generate:
         output, eos = entry.output.tobytes(), self._options.eos
         return Generate(
-            request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released,
+            request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released, joins=entry.joins,
             program=entry.program, tenant=entry.tenant,
         )  # fmt: skip
 
@@ -223,3 +231,9 @@ class Dispatcher(Actor[ToDispatcher]):
             else:
                 self._counts["replayed"] += 1
                 self._wires.scheduler.post(self._generate(request, entry))
+
+
+def _reach(submit: Submit) -> int:
+    """Tell how far a prompt reaches: its tokens, or the position behind them if that is further."""
+    columns = len(submit.prompt) // 4
+    return max(columns, read_line(submit.prompt, submit.joins).position) if submit.joins else columns

@@ -22,6 +22,7 @@ from .core import MailboxFull, Supervisor
 from .engine_options import EngineLimits, EngineOptions, model_folder
 from .errors import InvalidRequest
 from .healing import Healing
+from .joins import read_line
 from .messages import (
     Abort,
     AbortTag,
@@ -110,6 +111,7 @@ class Engine(Backend):
             raise
         self.programs: Supervisor = self._tree.programs
         self.limits: EngineLimits = self._tree.limits
+        self.joins = self._tree.joins
         self._stop_ids = await self._stop_tokens()
         self.loop = asyncio.get_running_loop()
         return self
@@ -157,6 +159,7 @@ class Engine(Backend):
         if self._stop_ids:
             sampling = self._with_stop_tokens(sampling)
         tokens = await self._tokens(prompt)
+        joins = prompt.joins if isinstance(prompt, Prompt) else b""
         healing: Healing | None = None
         if sampling.heal and (healing := await self._heal(prompt, tokens)) is not None:
             tokens, sampling = tokens[: -4 * healing.taken], healing.sampling(sampling)
@@ -177,6 +180,7 @@ class Engine(Backend):
                     tag,
                     lease=lease,
                     released=released,
+                    joins=joins,
                     program=program,
                     tenant=tenant,
                 )
@@ -248,11 +252,15 @@ class Engine(Backend):
         self.verify_choices(continuations)
         texts = (prompt.tail, *(prompt.tail + text for text in continuations))
         alone, *settled = await self._wires.tokenizer.ask(Encode(texts, not prompt.tokens))
-        return await score_choices(self._look, prompt, alone, settled, continuations, unconditional=unconditional)
 
-    async def _look(self, tokens: bytes, start: int) -> tuple[list[float], int]:
-        done = await self.complete(tokens, SamplingParams(max_new_tokens=0, logprob_start=start))
-        return [item.logprob for item in done.input_logprobs], done.finish.cached_tokens
+        async def look(tokens: bytes, start: int) -> tuple[list[float], int]:
+            joins = prompt.joins if tokens.startswith(prompt.tokens) else b""  # else a choice by itself
+            done = await self.complete(
+                Prompt(tokens=tokens, joins=joins), SamplingParams(max_new_tokens=0, logprob_start=start)
+            )
+            return [item.logprob for item in done.input_logprobs], done.finish.cached_tokens
+
+        return await score_choices(look, prompt, alone, settled, continuations, unconditional=unconditional)
 
     def abort(self, tag: str) -> None:
         """End every request submitted under this name; their readers raise Aborted.  Unknown names are ignored."""
@@ -324,6 +332,10 @@ class Engine(Backend):
         limit = len(tokens) // 4
         if isinstance(prompt, Prompt):
             limit += prompt.fresh - len(prompt.tokens) // 4
+            if prompt.joins:  # one is left, that sees all before it
+                limit = min(limit, len(read_line(tokens, prompt.joins).tokens) // 4 - 1)
+                if limit < 1:
+                    return None
         taken, begin = await self._wires.tokenizer.ask(Heal(tokens, limit))
 
         async def decode(arrays: Sequence[Sequence[int]]) -> list[str]:

@@ -148,6 +148,7 @@ class Submit(Ask[None], frozen=True):
     waits for any more still finds it.  prompt: int32.  tag: the client's own name for it, for AbortTag.
     next_logprobs: see Generate.  lease: the number of the program that asks and may go on from here, so that its KV is
     evicted behind that of others; 0 for none.  released: programs that will not go on.
+    joins: int32, where branches are joined in the prompt, as `joins.py` reads it; empty if it is one line.
     program: the number of the whole program that asks, all its branches together, so that it is known for how many it
     waits; 0 for none.  tenant: on whose behalf: tenants take turns, and no one reads what another has in the cache.
     """
@@ -160,6 +161,7 @@ class Submit(Ask[None], frozen=True):
     next_logprobs: bool = False
     lease: int = 0
     released: tuple[int, ...] = ()
+    joins: bytes = b""
     program: int = 0
     tenant: str = ""
 
@@ -230,7 +232,7 @@ class Generate(Message, frozen=True):
     prompt: int32.  output: int32, tokens it already has from an earlier life (they count as generated: positions,
     penalties, limits and grammar go on from there).  eos: int32 token ids that end it unless ignore_eos.
     next_logprobs: whether the log-probabilities of all tokens behind the prompt are wanted; max_new_tokens is 0 then.
-    lease, released, program, tenant: see Submit.
+    lease, released, joins, program, tenant: see Submit.
     """
 
     request: int
@@ -241,6 +243,7 @@ class Generate(Message, frozen=True):
     next_logprobs: bool = False
     lease: int = 0
     released: tuple[int, ...] = ()
+    joins: bytes = b""
     program: int = 0
     tenant: str = ""
 
@@ -281,6 +284,9 @@ class Begin(msgspec.Struct, frozen=True, array_like=True):
     seed: 63 bits, the key of its random draws together with the token's position.  output: int32, tokens generated
     in an earlier life of the row (penalties, min_new_tokens and the grammar have them behind them).  context: int32,
     the prompt, only if repetition_penalty is not 1.  eos: int32 ids kept out until min_new_tokens are there.
+    joined: its prefix is made of several lines; it may name slots that extends before it in the same step write, for a
+    layer stores what is new in all rows before any of them attends.  shift: how far the positions of its tokens, which
+    keys and queries are rotated by, are ahead of their columns in its table.
     """
 
     request: int
@@ -289,16 +295,19 @@ class Begin(msgspec.Struct, frozen=True, array_like=True):
     output: bytes = b""
     context: bytes = b""
     eos: bytes = b""
+    joined: bool = False
+    shift: int = 0
 
 
 class Extend(msgspec.Struct, frozen=True, array_like=True):
     """Compute one chunk of a row's tokens.
 
-    tokens and slots: int32, equally long, at positions [start, start + n).  begin is given in the row's first chunk,
-    with prefix_slots: int32 [start], the slots of what the cache already held.  sample: whether the logits behind the
-    last token are sampled (the chunk completes the prompt).  targets: int32 [m]; if given, the log-probabilities of
+    tokens and slots: int32, equally long, at the table's columns [start, start + n).  begin is given in the row's first
+    chunk, with prefix_slots: int32 [start], the slots of what the cache already held.  sample: whether the logits behind
+    the last token are sampled (the chunk completes the prompt).  targets: int32 [m]; if given, the log-probabilities of
     targets[i] behind position targets_start + i are wanted (targets_start >= start, targets_start + m <= start + n).
     next_logprobs: whether those of all tokens behind the last one are wanted.
+    positions: int32 [n], if they are not columns and Begin.shift.
     """
 
     row: int
@@ -311,6 +320,7 @@ class Extend(msgspec.Struct, frozen=True, array_like=True):
     targets: bytes = b""
     targets_start: int = 0
     next_logprobs: bool = False
+    positions: bytes = b""
 
 
 class Step(Message, frozen=True):

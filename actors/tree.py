@@ -73,6 +73,7 @@ class Tree:
             name="worker",
         )
         loaded = await wires.worker.ask(Describe())
+        self.joins = loaded.joins and options.prefix_cache
         self.limits = EngineLimits(
             architecture=loaded.architecture,
             context_length=min(loaded.context_length, loaded.kv_slots),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from ..actors.core import Inbox
 from ..actors.errors import Aborted
@@ -14,20 +13,12 @@ from .pausing import pause, watch
 from .script import ToStream
 from .stream import Stream
 from .stream_state import StreamState
-from .transcript import Transcript
+from .transcript import Mark, Transcript
 
 __all__ = ["Branch", "Kin", "Mark"]
 
 GRACE_S = 5.0
 """How long a cancelled branch may take before it is cancelled again, for a backend that swallows it."""
-
-
-class Mark(NamedTuple):
-    """A place in a transcript: where branches begin."""
-
-    length: int = 0  # characters
-    token_bytes: int = 0
-    messages: int = 0
 
 
 class Branch(Stream):
@@ -51,6 +42,8 @@ class Branch(Stream):
     def begin(self, transcript: Transcript, mark: Mark, ahead: Ahead | None) -> None:
         """Come to life, behind what was said so far."""
         self.transcript, self.mark, self.ahead = transcript, mark, ahead
+        if self.backend.joins:
+            transcript.jump(self.position_offset)
         self.executed += 1
         self.begun = True
         if self.track is not None:
@@ -139,7 +132,7 @@ class Kin:
 
     def begin(self, transcript: Transcript, ahead: Ahead | None = None) -> None:
         """Let each go on by itself from what was said so far."""
-        mark = Mark(transcript.length, len(transcript.tokens), len(transcript.messages))
+        mark = transcript.mark()
         for branch in self.branches:
             if not branch.over:
                 branch.begin(transcript.copy(), mark, ahead)

@@ -12,6 +12,7 @@ from .branch import Branch, Kin
 from .completed import Completed
 from .crossing import await_in, wait_in
 from .expression import Expression
+from .house import HOUSE
 from .readers import Chunks, MergedReader, TextReader, iterate, names_of
 from .script import Branches, Concatenate
 from .state import ProgramState
@@ -195,7 +196,8 @@ class ForkGroup:
         if mode == "concate_and_append":
             self._check_roles(joined)
             stream.check_open()
-            stream.append((Concatenate([branch for branch in joined if branch.error is None]),))
+            together = stream.backend.joins and HOUSE.settings.parallel_encoding
+            stream.append((Concatenate([branch for branch in joined if branch.error is None], together),))
         self._gather(joined)
 
     def _gather(self, joined: list[Branch]) -> None:

@@ -94,6 +94,7 @@ async def generate(stream: Stream, step: Generate) -> None:
     transcript, backend, variable = stream.transcript, stream.backend, step.variable
     if transcript.tail:
         await stream.settle_tail()
+    transcript.close_join()
     stream.lease = stream.lease or backend.lease()
     tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt(stream.lease, stream.program)
     voice, *others = _voices(stream, step)

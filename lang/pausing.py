@@ -56,7 +56,7 @@ async def pause(stream: Stream) -> None:
         stream.lease = stream.lease or backend.lease()
     stream.paused = True
     if stream.lease:
-        backend.pause(stream.lease, b"" if tokens is None else transcript.tokens + tokens)
+        backend.pause(stream.lease, b"" if tokens is None or transcript.joins else transcript.tokens + tokens)
 
 
 async def tokenize(stream: Stream) -> bytes | None:

@@ -89,9 +89,13 @@ class Branches(msgspec.Struct, frozen=True, gc=False):
 
 
 class Concatenate(msgspec.Struct, frozen=True, gc=False):
-    """Say what these branches have said, one behind the other; they have come to their end."""
+    """Say what these branches have said, one behind the other; they have come to their end.
+
+    side_by_side: each stays as it was computed, without those before it; else all of it is computed as one text.
+    """
 
     branches: list[Any]  # of Branch, whose module imports this one
+    side_by_side: bool = False
 
 
 Step = (

@@ -242,6 +242,9 @@ class Stream(StreamState, Actor[ToStream]):
 
     async def _choose(self, step: Choose) -> None:
         transcript, variable = self.transcript, step.variable
+        if transcript.ends_in_join:  # a token of the prompt's own must see all of it
+            await self.settle_tail()
+            transcript.close_join()
         prompt, method = transcript.prompt(), step.method
         if method.unconditional:
             scores = await self.backend.score(prompt, step.choices, unconditional=True)
@@ -262,6 +265,7 @@ class Stream(StreamState, Actor[ToStream]):
     async def _branch(self, step: Branches) -> None:
         """Give each branch what was said so far; settled and prefilled first, so that they share it."""
         await self.settle_tail()
+        self.transcript.close_join()
         if len(step.kin.branches) > 1 and self.transcript.length:
             await self.backend.prefill(self.transcript.prompt())
         ahead = self.ahead
@@ -270,12 +274,17 @@ class Stream(StreamState, Actor[ToStream]):
         step.kin.begin(self.transcript, ahead)
 
     async def _concatenate(self, step: Concatenate) -> None:
-        """Say what branches said, in the tokens that they have."""
+        """Say what branches said, in the tokens that they have; side by side, nothing of it is computed again."""
         transcript = self.transcript
+        if step.side_by_side and step.branches:
+            for stream in (self, *step.branches):
+                await stream.settle_tail()
+            transcript.join([(one.transcript, one.mark, one.position_offset) for one in step.branches])
+            return
         for branch in step.branches:
             if len(branch.transcript.tokens) > branch.mark.token_bytes:
                 await self.settle_tail()
-            transcript.take(branch.transcript, *branch.mark)
+            transcript.take(branch.transcript, *branch.mark[:3])
 
     async def _conclude(self) -> None:
         """Be over, once branches nobody joined are; an error in one that nobody has seen becomes this stream's."""

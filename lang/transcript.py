@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from array import array
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ..actors.backend import Prompt
 from ..actors.chat_template import ChatTemplate
+from ..actors.joins import pack_joins
 from .parts import content_of, in_text
 
-__all__ = ["Transcript"]
+__all__ = ["Mark", "Transcript"]
+
+
+class Mark(NamedTuple):
+    """A place in a transcript: where branches begin."""
+
+    length: int = 0  # characters
+    token_bytes: int = 0
+    messages: int = 0
+    joins: tuple[tuple[int, ...], ...] = ()
 
 
 class Transcript:
@@ -19,13 +30,26 @@ class Transcript:
     # a generated token is kept as it came; constant text is tokenized once, when a generation needs it
     """
 
-    __slots__ = ("_pieces", "fresh", "images", "length", "messages", "role", "suffix", "tail", "tokens", "written")
+    __slots__ = (
+        "_pieces",
+        "fresh",
+        "images",
+        "joins",
+        "length",
+        "messages",
+        "role",
+        "suffix",
+        "tail",
+        "tokens",
+        "written",
+    )
 
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self.length = 0  # characters
         self.tokens = b""
         self.fresh = 0  # how many of the last tokens are constant text
+        self.joins: tuple[tuple[int, ...], ...] = ()  # forks whose branches stand side by side, as `joins.py` has them
         self.tail = ""
         self.messages: tuple[dict[str, Any], ...] = ()
         self.role: str | None = None
@@ -101,7 +125,7 @@ class Transcript:
     def prompt(self, lease: int = 0, program: int = 0) -> Prompt:
         return Prompt(
             tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role,
-            fresh=self.fresh, lease=lease, program=program, images=self.images,
+            fresh=self.fresh, joins=pack_joins(self.joins) if self.joins else b"", lease=lease, program=program, images=self.images,
         )  # fmt: skip
 
     def take(self, other: Transcript, length: int, token_bytes: int, messages: int) -> None:
@@ -110,25 +134,87 @@ class Transcript:
         If it has tokens since then, this one's tail must be settled: they go on from its tokens.  Tokens that begin a
         sequence (some tokenizers put one of their own there) cannot stand behind others: then its text is taken.
         """
-        text = other.text[length:]
-        moved = self.length - length
-        self.images += tuple((a + moved, b + moved, url) for a, b, url in other.images if a >= length)
-        self._pieces.append(text)
-        self.length += len(text)
+        text = self._take_text(other, length, messages)
         if len(other.tokens) > token_bytes and (token_bytes or not self.tokens):
             self.tokens += other.tokens[token_bytes:]
             self.fresh = 0
             self.tail = other.tail
         else:
             self.tail += text
+
+    def _take_text(self, other: Transcript, length: int, messages: int) -> str:
+        text = other.text[length:]
+        moved = self.length - length
+        self.images += tuple((a + moved, b + moved, url) for a, b, url in other.images if a >= length)
+        self._pieces.append(text)
+        self.length += len(text)
         self.messages += other.messages[messages:]
+        return text
+
+    def jump(self, offset: int) -> None:
+        """Let positions be so much higher from here on; everything so far is settled."""
+        if offset:
+            self.joins += ((len(self.tokens) // 4, 0, offset),)
+
+    def mark(self) -> Mark:
+        """Name the place where branches begin that go on from here."""
+        return Mark(self.length, len(self.tokens), len(self.messages), self.joins)
+
+    def join(self, branches: Sequence[tuple[Transcript, Mark, int]]) -> None:
+        """Append what copies have said since their mark, side by side; of each the offset that its positions had.
+
+        Their tails, and this one's, are settled.  What this one has said itself since the mark stands before them.
+        """
+        mark = branches[0][1]
+        start, known = mark.token_bytes // 4, len(mark.joins)
+        lines = [(self.tokens[mark.token_bytes :], self.joins[known:], 0)]
+        for other, _, offset in branches:
+            self._take_text(other, mark.length, mark.messages)
+            lines.append((other.tokens[mark.token_bytes :], other.joins[known + bool(offset) :], offset))
+        parts: list[int] = []
+        inner: list[tuple[int, ...]] = []
+        tokens = self.tokens[: mark.token_bytes]
+        for line, forks, offset in lines:
+            if not line:
+                continue
+            parts += (len(line) // 4, offset)
+            moved = len(tokens) // 4 - start
+            inner += ((fork[0] + moved, *fork[1:]) for fork in forks)
+            tokens += line
+        if parts:
+            self.joins = (*self.joins[:known], (start, len(parts) // 2, *parts), *inner)
+        self.tokens, self.fresh = tokens, 0
+
+    @property
+    def ends_in_join(self) -> bool:
+        """Whether nothing is settled behind the last join, so that no token sees all of its branches."""
+        columns = len(self.tokens) // 4
+        return any(fork[1] > 1 and fork[0] + sum(fork[2::2]) == columns for fork in self.joins)
+
+    def close_join(self) -> None:
+        """Let the last token see all branches of a join behind which nothing stands, as if it stood there itself."""
+        if self.ends_in_join:
+            columns = len(self.tokens) // 4
+            shorter = (_before(fork, columns - 1) for fork in self.joins)
+            self.joins = tuple(fork for fork in shorter if fork is not None)
 
     def copy(self) -> Transcript:
         """Give one that goes on from here by itself."""
         other = Transcript()
         other._pieces = [self.text]
         other.length, other.tokens, other.tail = self.length, self.tokens, self.tail
-        other.fresh = self.fresh
+        other.fresh, other.joins = self.fresh, self.joins
         other.messages, other.images = self.messages, self.images
         other.role, other.suffix, other.written = self.role, self.suffix, self.written
         return other
+
+
+def _before(fork: tuple[int, ...], end: int) -> tuple[int, ...] | None:
+    """Give a fork whose last branch reaches to column `end` at most, or None if nothing is left of it."""
+    start, count, *parts = fork
+    if not count or start + sum(parts[::2]) <= end:
+        return fork
+    parts[-2] -= 1
+    if not parts[-2]:
+        del parts[-2:]
+    return (start, len(parts) // 2, *parts) if parts else None

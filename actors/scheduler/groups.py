@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..messages import Extend
-from .radix_tree import Node, RadixTree
+from .radix_tree import Node, RadixTree, Root
 from .rows import Rows
 
 __all__ = ["GroupOptions", "Groups"]
@@ -161,17 +161,22 @@ class Groups:
 
     def _crowd(self) -> tuple[list[Node], list[int], list[int]]:
         """Name the nodes that several requests hold, depth first: where each ends, and the place of the one above."""
-        below: dict[Node, list[Node]] = {}
+        below: dict[Node | None, list[Node]] = {}
         for node in self._tree.crowded:
-            assert node.parent is not None, "roots are never locked"
-            below.setdefault(node.parent, []).append(node)
-        stack = [(top, 0, -1) for parent, tops in below.items() if parent.parent is None for top in tops]
+            if node.parent is not None:
+                below.setdefault(node.parent if node.parent.parent or node.parent.sources else None, []).append(node)
+            elif node.sources:  # behind what the first of the lines before it shares with others
+                anchor = _above(node)
+                while anchor is not None and anchor.locks < 2:
+                    anchor = _above(anchor)
+                below.setdefault(anchor, []).append(node)
+        stack = [(top, 0, -1) for top in below.get(None, ())]
         nodes: list[Node] = []
         ends: list[int] = []
         above: list[int] = []
         while stack:
             node, start, parent = stack.pop()
-            end = start + len(node.slots)
+            end = len(node.slots) if node.parent is None else start + len(node.slots)
             stack += [(child, end, len(nodes)) for child in below.get(node, ())]
             nodes.append(node)
             ends.append(end)
@@ -188,10 +193,10 @@ class Groups:
         for row, end, same in zip(chosen.tolist(), shared, agreed.tolist(), strict=True):
             node = rows.node[row]
             assert node is not None, "a row that decodes holds a node"
-            while node.parent is not None and (node.locks < 2 or end > same):
-                end -= len(node.slots)
-                node = node.parent
-            if node.parent is not None:
+            while node is not None and (node.locks < 2 or end > same or not len(node.slots)):
+                end = node.first if isinstance(node, Root) else end - len(node.slots)
+                node = _above(node)
+            if node is not None:
                 buckets[node].append(row)
         return list(buckets.values())
 
@@ -215,3 +220,10 @@ class Groups:
 
     def _pays(self, readers: int, tokens: int) -> bool:
         return tokens >= self._options.least_tokens and (readers - 1) * tokens >= self._options.item_tokens
+
+
+def _above(node: Node) -> Node | None:
+    """Name what the columns just before a node's belong to; of a join, the end of the first of its lines."""
+    if node.parent is None:
+        return node.sources[0] if node.sources else None
+    return node.parent if node.parent.parent is not None or node.parent.sources else None

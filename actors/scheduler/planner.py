@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
 from ..messages import Extend, Generate, Step
 from ..sampling import SamplingParams
+from .assembly import known_lines
+from .node import Node
 from .request import Request
 from .slot_pool import Slots
 from .state import Flight, State
@@ -31,6 +35,8 @@ class Planner:
         self._computing: list[Request] = []
         self._begun: list[int] = []
         self._filled: list[int] = []
+        self._soon: list[Request] = []
+        self._yields = 0  # joined requests that have yielded since something ran
 
     def plan(self) -> Step | None:
         """Decide one step and count it as in flight, or give None if nothing can run now."""
@@ -42,18 +48,20 @@ class Planner:
     def _compose(self) -> Step | None:
         state, options = self._state, self._state.options
         self._extends, self._computing, self._begun, self._filled = [], [], [], []
+        self._soon.clear()
         decode_rows, decode_slots = self._decode()
         budget = max(options.chunk_tokens - len(decode_rows), options.chunk_tokens // 4, 1)
         for row in tuple(state.prefilling):
             budget -= self._extend(row, budget)
-        self._admit(budget)
+        budget = self._admit(budget)
+        if self._soon:
+            self._join(budget)
         if not (self._extends or len(decode_rows)):
             self._foresee()
         if not (self._extends or len(decode_rows)):
             return None
-        if options.prefix_cache:
-            for request in self._computing:
-                state.publish(request.row)
+        self._yields = 0
+        self._publish()
         number = state.next_step
         state.next_step += 1
         state.counters.steps += 1
@@ -72,6 +80,12 @@ class Planner:
             groups,
             state.groups.describe_extends(self._extends) if len(self._extends) > 1 else b"",
         )
+
+    def _publish(self) -> None:
+        """Put what this step computes of prompts into the tree, for those that read it later."""
+        if self._state.options.prefix_cache:
+            for request in self._computing:
+                self._state.publish(request.row)
 
     def _group(self, decoding: bytes, decode_rows: npt.NDArray[np.int64]) -> bytes:
         """Describe which of the rows that decode attend together, and count what that saves."""
@@ -164,8 +178,11 @@ class Planner:
                 targets,
                 targets_start,
                 complete and request.next_logprobs,
+                request.positions(start, end),
             )
         )
+        if start < request.base:  # the tree's token before its own line, read once more for its logits
+            rows.shared[row], rows.spare[row], rows.duplicates[row] = request.base, slots[:1], 1
         if start < request.length:  # what is forced behind it is the row's own
             self._computing.append(request)
         rows.slots[row, start:end] = slots
@@ -183,8 +200,8 @@ class Planner:
 
     # --- admission -------------------------------------------------------------------------------------------------
 
-    def _admit(self, budget: int) -> None:
-        """Begin waiting requests, the preferred first, until tokens, rows or slots run out.
+    def _admit(self, budget: int) -> int:
+        """Begin waiting requests, the preferred first, until tokens, rows or slots run out; give the tokens left.
 
         A request that does not fit ends it: nothing overtakes it for being smaller.
         """
@@ -193,27 +210,48 @@ class Planner:
         while budget > 0 and state.rows.free and len(state.queue) and not held:
             for request in state.queue.candidates(state.next_step):
                 if budget <= 0 or not state.rows.free:
-                    return
-                node, cached = state.memory.tree.match(request.tokens, request.match_limit, request.tenant)
-                if self._shares_soon(request, cached):
+                    return budget
+                if request.joined and (outcome := self._assemble(request)) != "ready":
+                    if outcome == "full":
+                        return budget
+                    if outcome == "begun":  # its parts are next
+                        held = False
+                        break
                     held = True
                     continue
-                state.memory.tree.lock(node)
-                expected = self._fits(request, cached)
-                if expected < 0:
-                    state.memory.tree.unlock(node)
-                    return
-                request.expected = expected
-                state.queue.admitted(request, expected - cached)
-                row = state.rows.take(request, node, state.memory.tree.slots(node), expected)
-                state.prefilling.append(row)
-                if request.cached < 0:
-                    request.cached = min(cached, request.prompt_tokens)
-                    state.counters.prompt_tokens += request.prompt_tokens
-                    state.counters.cached_tokens += request.cached
-                    if request.lease:
-                        state.eager.began(request.lease, request.cached)
-                budget -= self._extend(row, budget)
+                used = self._begin(request, budget)
+                if used < 0:
+                    return budget
+                held |= not used
+                budget -= used
+        return budget
+
+    def _begin(self, request: Request, budget: int) -> int:
+        """Begin a request; give how many tokens it takes, 0 if it had better wait, -1 if there is no room for it."""
+        state = self._state
+        node, cached = self._find(request)
+        if self._shares_soon(request, cached):
+            state.memory.tree.unlock(node)
+            return 0
+        expected = request.length if request.whole is not None else self._fits(request, cached)
+        if expected < 0:
+            state.memory.tree.unlock(node)
+            return -1
+        if request.whole is not None:
+            state.assemblies.began(request, request.length - cached)
+        request.expected = expected
+        state.queue.admitted(request, expected - cached)
+        if request.joined:
+            state.disband(request)
+        row = state.rows.take(request, node, state.memory.tree.slots(node)[:cached], expected)
+        state.prefilling.append(row)
+        if request.whole is None and request.cached < 0:
+            request.cached = min(cached, request.prompt_tokens)
+            state.counters.prompt_tokens += request.prompt_tokens
+            state.counters.cached_tokens += request.cached
+            if request.lease:
+                state.eager.began(request.lease, request.cached)
+        return self._extend(row, budget)
 
     def _shares_soon(self, request: Request, cached: int) -> bool:
         """Tell whether the step at hand computes a good deal more of this request's prefix than the cache has.
@@ -223,8 +261,8 @@ class Planner:
         reach = cached + self._state.options.share_tokens
         if reach > request.match_limit or not self._computing or not self._state.options.prefix_cache:
             return False
-        head, tenant = request.tokens[: 4 * reach], request.tenant
-        return any(other.tokens.startswith(head) and other.tenant == tenant for other in self._computing)
+        head, namespace = request.tokens[: 4 * reach], request.namespace
+        return any(other.tokens.startswith(head) and other.namespace == namespace for other in self._computing)
 
     def _fits(self, request: Request, cached: int) -> int:
         """Reserve: give the length to expect of a request, or -1 if others have been promised the room it needs."""
@@ -233,8 +271,71 @@ class Planner:
         limit = request.most_slots
         expected = min(limit, max(request.length, request.prompt_tokens + estimate.expect(request.max_new_tokens)))
         need = min(limit - cached, max(expected - cached, state.options.reserve_least))
-        promised = estimate.promised(rows.expected, rows.limit, rows.length)
+        promised = estimate.promised(rows.expected, rows.limit, rows.length) + state.assemblies.promised(but=request)
         return expected if need + promised <= state.memory.room else -1
+
+    # --- joins -----------------------------------------------------------------------------------------------------
+
+    def _find(self, request: Request) -> tuple[Node, int]:
+        """Find, and lock, what the cache has of a request; of a joined one, whose lines it holds."""
+        state = self._state
+        if request.joined:
+            return state.assemblies.find(request)
+        node, cached = state.memory.tree.match(request.tokens, request.match_limit, request.tenant)
+        state.memory.tree.lock(node)
+        return node, cached
+
+    def _assemble(self, request: Request) -> Literal["ready", "waits", "begun", "full"]:
+        """Look after the lines that stand before a joined request: ready if it holds them all.
+
+        If some are missing, parts are made of them, which go ahead of it; it waits for these, and for those that are
+        made for others.  If there is no room, nobody begins.
+        """
+        state, assemblies = self._state, self._state.assemblies
+        missing = assemblies.gather(request)
+        if not missing:
+            return "ready"
+        parts = [assemblies.part(request, line) for line in missing]
+        lacking = [line for line, part in zip(missing, parts, strict=True) if part is None]
+        is_open = assemblies.is_open(request)
+        if request.whole is not None or not lacking or (len(lacking) < len(missing) and not is_open):
+            if all(part is not None and self._completes(part) for part in parts):
+                self._soon.append(request)
+            if not is_open:
+                assemblies.let_go(request)
+            return "waits"
+        known, _ = known_lines(state.memory.tree, request)
+        expected = self._fits(request, known)
+        if expected < 0:
+            state.disband(request)
+            return "full"
+        if request.cached < 0:
+            request.cached = known
+            state.counters.prompt_tokens += request.prompt_tokens
+            state.counters.cached_tokens += known
+        state.queue.remove(request)
+        for part in assemblies.open(request, lacking, expected - known):
+            state.live[part.number] = part
+            state.queue.put_back(part)
+        state.queue.put_back(request)
+        return "begun"
+
+    def _completes(self, part: Request) -> bool:
+        """Whether the step at hand computes the last of a part."""
+        rows, row = self._state.rows, part.row
+        return row >= 0 and rows.length[row] == rows.target[row] and rows.last_step[row] == self._state.next_step
+
+    def _join(self, budget: int) -> None:
+        """Begin joined requests whose last lines the step at hand computes.
+
+        They read them in this very step, and in time: a layer stores what is new in all rows before any attends.  No
+        other request may, so they are the last to begin.
+        """
+        self._publish()
+        for request in self._soon:
+            waits = request.row < 0 and request.number in self._state.live
+            if waits and budget > 0 and self._state.rows.free and self._assemble(request) == "ready":
+                budget -= max(0, self._begin(request, budget))
 
     # --- ahead -----------------------------------------------------------------------------------------------------
 
@@ -281,6 +382,8 @@ class Planner:
         """Retract the youngest rows until those that go on find room, now or when the leaving ones are done."""
         state = self._state
         rows, memory = state.rows, state.memory
+        while int(rows.decoding.sum()) > memory.room and (youngest := state.assemblies.youngest()) is not None:
+            state.disband(youngest)
         coming = sum(self._frees(row) for row in state.leaving)
         for row in self._victims():
             if int(rows.decoding.sum()) <= memory.room + coming:
@@ -302,6 +405,10 @@ class Planner:
         One request alone always fits, so a scheduler that still cannot go on has lost count: RuntimeError.
         """
         state = self._state
+        if (youngest := state.assemblies.youngest()) is not None and self._yields < 2 * len(state.live):
+            self._yields += 1
+            state.disband(youngest)
+            return True
         if victims := self._victims():
             state.retract(victims[0])
             return True

@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from itertools import islice
 
+from .assembly import known_lines
 from .node import Node
 from .options import SchedulerOptions
 from .programs import Programs
@@ -74,7 +75,7 @@ class WaitingQueue:
 
     def remove(self, request: Request) -> None:
         """Take a request out: it is admitted or ended."""
-        self._lease(request, None)
+        self._lease(request, ())
         if self._waiting.pop(request.number, None) is None:
             self._retracted.remove(request)
         elif self._by_prefix:
@@ -176,19 +177,24 @@ class WaitingQueue:
         self._stand(request)
 
     def _look(self, request: Request) -> None:
-        known = self._tree.known(request.tokens, request.match_limit, namespace=request.tenant)
-        if known != request.matched or request.leased is None:
-            request.matched = known
-            self._lease(request, self._tree.match(request.tokens, known, request.tenant)[0] if known else None)
+        if request.joined:
+            request.matched, nodes = known_lines(self._tree, request)
+            self._lease(request, nodes)
+        else:
+            known = self._tree.known(request.tokens, request.match_limit, namespace=request.tenant)
+            if known != request.matched or not request.leased:
+                request.matched = known
+                node = self._tree.match(request.tokens, known, request.tenant)[0] if known else None
+                self._lease(request, () if node is None else (node,))
         request.matched_version = self._tree.version
 
-    def _lease(self, request: Request, node: Node | None) -> None:
-        """Let a request have the path to `node` on lease, and no other."""
-        if node is not None:
+    def _lease(self, request: Request, nodes: tuple[Node, ...]) -> None:
+        """Let a request have the paths to `nodes` on lease, and no other."""
+        for node in nodes:
             self._tree.lease(node)
-        if request.leased is not None:
-            self._tree.end_lease(request.leased)
-        request.leased = node
+        for node in request.leased:
+            self._tree.end_lease(node)
+        request.leased = nodes
 
     def _look_again(self, request: Request) -> None:
         """Learn what the tree knows of a waiting request by now."""

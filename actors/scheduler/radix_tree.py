@@ -3,6 +3,9 @@
 A node holds a run of tokens and their slots; the path from the root to it spells a prefix.  Tokens are int32 bytes, so
 that a node is compared by one memcmp.  The tree owns the slots in it.  A locked node stays, and so does its whole path;
 a leased one stays while there is another to evict.
+
+A namespace may begin behind lines of others, side by side (`join`): its paths have these columns before their own, and
+what locks or leases one of them locks or leases these lines.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from .eviction import EvictionOrder
-from .node import Node
+from .node import Node, Root
 from .slot_pool import Slots
 
-__all__ = ["Node", "RadixTree"]
+__all__ = ["Node", "RadixTree", "Root"]
 
 _NONE = np.empty(0, np.int32)
 
@@ -24,8 +27,8 @@ class RadixTree:
     """Prefixes to slots, one root a namespace.
 
     tokens: how many lie in the tree; locked, leased: how many of them are; evicted: how many were ever let go.
-    version grows whenever tokens come or go, so that a match can be remembered.  crowded: the nodes that are locked
-    twice or more, in no order that means anything.
+    version grows whenever tokens come or go, so that a match can be remembered.  crowded: the nodes, and the named
+    roots, that are locked twice or more, in no order that means anything.
     """
 
     def __init__(self) -> None:
@@ -35,16 +38,41 @@ class RadixTree:
         self.evicted = 0
         self.version = 0
         self.crowded: dict[Node, None] = {}  # a dict: its order, unlike a set's, is the same in every run
-        self._roots: dict[str, Node] = {}
+        self._roots: dict[str, Root] = {}
         self._order = EvictionOrder()
         self._clock = 0
 
-    def root(self, namespace: str = "") -> Node:
+    def root(self, namespace: str = "") -> Root:
         """Give the root of a namespace; prefixes of different namespaces never meet."""
         root = self._roots.get(namespace)
         if root is None:
-            root = self._roots[namespace] = Node(None, b"", _NONE, 0)
+            root = self._roots[namespace] = Root(namespace)
         return root
+
+    def join(self, namespace: str, sources: tuple[Node, ...], stem: int) -> Root:
+        """Let a namespace begin behind lines that end at `sources`, side by side behind the `stem` columns they share.
+
+        Whoever does so locks a path of the namespace at once, and then does without locks of its own on the sources.
+        """
+        root = self.root(namespace)
+        if root.locks:
+            assert root.sources == sources, "a locked source stays where it is"
+            return root
+        if root.leases and root.sources != sources:  # some were evicted, and are there again
+            paused = root.paused == root.leases
+            for source in root.sources:
+                self.end_lease(source, paused=paused)
+            for source in sources:
+                self.lease(source, paused=paused)
+        first = self.slots(sources[0])
+        root.sources, root.first = sources, len(first)
+        root.slots = np.concatenate((first, *(self.slots(source)[stem:] for source in sources[1:])))
+        return root
+
+    def _tidy(self, node: Node) -> None:
+        """Forget a root that nothing is known of any more."""
+        if isinstance(node, Root) and node.is_idle and self._roots.get(node.name) is node:
+            del self._roots[node.name]
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -59,8 +87,8 @@ class RadixTree:
 
     def known(self, tokens: bytes, limit: int | None = None, below: Node | None = None, namespace: str = "") -> int:
         """Count the tokens `match` would find, from the root or below a node, and change nothing."""
-        node, at, end = self.root(namespace) if below is None else below, 0, _end(tokens, limit)
-        while at < end:
+        node, at, end = self._roots.get(namespace) if below is None else below, 0, _end(tokens, limit)
+        while at < end and node is not None:
             child = node.children.get(tokens[at : at + 4])
             if child is None:
                 break
@@ -77,6 +105,8 @@ class RadixTree:
         while node.parent is not None:
             parts.append(node.slots)
             node = node.parent
+        if node.sources:
+            parts.append(node.slots)
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts[::-1]) if parts else _NONE
@@ -159,6 +189,13 @@ class RadixTree:
                 self.crowded[node] = None
             node.locks += 1
             node = node.parent
+        if node.name:
+            if not node.locks:
+                for source in node.sources:
+                    self.lock(source)
+            elif node.locks == 1:
+                self.crowded[node] = None
+            node.locks += 1
 
     def unlock(self, node: Node) -> None:
         """Undo one lock."""
@@ -171,6 +208,15 @@ class RadixTree:
             elif node.locks == 1:
                 del self.crowded[node]
             node = node.parent
+        if node.name:
+            assert node.locks > 0, "a root was unlocked more often than locked"
+            node.locks -= 1
+            if node.locks == 0:
+                for source in node.sources:
+                    self.unlock(source)
+                self._tidy(node)
+            elif node.locks == 1:
+                del self.crowded[node]
 
     # --- leases ----------------------------------------------------------------------------------------------------
 
@@ -179,12 +225,16 @@ class RadixTree:
 
         paused: before all that others lease.
         """
+        while node.heir is not None:
+            node = node.heir
         while node.parent is not None:
             if node.leases == 0:
                 self.leased += len(node.slots)
             node.leases += 1
             node.paused += paused
             node = node.parent
+        if node.name:
+            self._lease_sources(node, node.leases + 1, node.paused + paused)
 
     def end_lease(self, node: Node, *, paused: bool = False) -> None:
         """Undo one lease, or what eviction has left of it."""
@@ -198,6 +248,10 @@ class RadixTree:
                 self.leased -= len(node.slots)
             self._order.lowered(node)
             node = node.parent
+        if node.name:
+            assert node.leases > 0, "more leases of a root ended than began"
+            self._lease_sources(node, node.leases - 1, node.paused - paused)
+            self._tidy(node)
 
     def pause_lease(self, node: Node, *, back: bool = False) -> None:
         """Let one lease count for less than those that are not paused; back: for as much again."""
@@ -208,6 +262,20 @@ class RadixTree:
             assert 0 <= node.paused <= node.leases, "more leases are paused than there are"
             self._order.lowered(node)
             node = node.parent
+        if node.name:
+            self._lease_sources(node, node.leases, node.paused + (-1 if back else 1))
+
+    def _lease_sources(self, root: Node, leases: int, paused: int) -> None:
+        """Let a root have so many leases, so many of them paused, and one on each of its sources if it has any."""
+        had, idle = root.leases > 0, root.paused == root.leases
+        root.leases, root.paused = leases, paused
+        for source in root.sources:
+            if not leases:
+                self.end_lease(source, paused=idle)
+            elif not had:
+                self.lease(source, paused=paused == leases)
+            elif idle != (paused == leases):
+                self.pause_lease(source, back=idle)
 
     # --- shrinking -------------------------------------------------------------------------------------------------
 
@@ -265,9 +333,14 @@ class RadixTree:
         leaf.parent, leaf.heir = None, parent
         self.leased -= len(leaf.slots) if leaf.leases else 0
         self._order.offer(parent)
+        self._tidy(parent)
         return leaf.slots
 
     # --- checking --------------------------------------------------------------------------------------------------
+
+    def roots(self) -> list[Root]:
+        """Name the roots, of which all that are joins know something or are locked or leased."""
+        return list(self._roots.values())
 
     def tops(self) -> list[Node]:
         """Name the nodes right below the roots."""
@@ -299,6 +372,13 @@ class RadixTree:
             locked += len(node.slots) if node.locks else 0
             leased += len(node.slots) if node.leases else 0
             parts.append(node.slots)
+        for root in self.roots():
+            assert not root.is_idle, "a root that nobody needs is left"
+            below = root.children.values()
+            assert not root.name or root.locks >= sum(child.locks for child in below), "a lock below is missing above"
+            assert not root.name or root.leases >= sum(child.leases for child in below), "a lease is missing above"
+            assert (root in self.crowded) == (root.locks > 1), "a root's crowd is not what its locks say"
+            assert all(source.locks for source in root.sources) or not root.locks, "a source of a join is not locked"
         slots = np.concatenate(parts)
         assert len(slots) == self.tokens, f"{len(slots)} tokens in the tree, {self.tokens} counted"
         assert locked == self.locked, f"{locked} tokens are locked, {self.locked} counted"

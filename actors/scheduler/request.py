@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..joins import Line, read_line
 from ..messages import Begin, Generate, TokenLogprob
 from ..sampling import SamplingParams
 from .node import Node
@@ -16,18 +17,32 @@ class Request:
 
     arrival: its number in order of arrival, kept through retractions.  since: the step from which it waits.
     output: int32, the tokens it has; the running ones are in its row.  cached: prompt tokens the cache held when it
-    first began, -1 before.  matched: tokens the tree knew at matched_version.  leased: the node they end at, which it
+    first began, -1 before.  matched: tokens the tree knew at matched_version.  leased: the nodes they end at, which it
     has on lease while it waits.  rank: its program's (`Programs`), -1 before it waits.  patient: it is next for having
     waited.  expected: the length it was admitted with.
+
+    base: how many columns stand before its own line of tokens; joined: whether there are any.  lines: those that stand
+    there, each behind those it needs.  held: those of them that are locked for it until it begins, and where they end.
+    whole: whose part it is, if it is computed for another's sake; nobody is told of it.
     """
 
     __slots__ = (
-        "arrival", "cached", "expected", "failed", "input_logprobs", "lease", "leased", "logprobs_sent", "matched",
-        "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "patient", "program", "prompt",
-        "prompt_tokens", "rank", "retractions", "row", "sampling", "since", "stops", "tenant", "tokens",
+        "arrival", "base", "cached", "expected", "failed", "held", "input_logprobs", "lease", "leased", "line", "lines",
+        "logprobs_sent", "matched", "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "patient",
+        "program", "prompt", "prompt_tokens", "rank", "retractions", "row", "sampling", "since", "stops", "tenant",
+        "tokens", "whole",
     )  # fmt: skip
 
-    def __init__(self, message: Generate, arrival: int, since: int) -> None:
+    def __init__(
+        self, message: Generate, arrival: int, since: int, *, line: Line | None = None, whole: Request | None = None
+    ) -> None:
+        if line is None:
+            line = read_line(message.prompt, message.joins) if message.joins else Line(None, message.prompt)
+        self.line = line
+        self.base = line.base
+        self.lines = line.lines() if self.base else ()
+        self.held: dict[Line, Node] = {}
+        self.whole = whole
         self.number = message.request
         self.prompt = message.prompt
         self.prompt_tokens = len(message.prompt) // 4
@@ -53,9 +68,31 @@ class Request:
         self.failed = False  # its KV cannot be trusted
         self.matched = 0
         self.matched_version = -1
-        self.leased: Node | None = None
+        self.leased: tuple[Node, ...] = ()
         self.input_logprobs: list[TokenLogprob] = []
         self.logprobs_sent = not 0 <= message.sampling.logprob_start < self.prompt_tokens
+
+    @property
+    def joined(self) -> bool:
+        """Whether lines stand before its own."""
+        return self.base > 0
+
+    @property
+    def namespace(self) -> str:
+        """Where the KV of its own line is known."""
+        return self.namespace_of(self.line) if self.base else self.tenant
+
+    def namespace_of(self, line: Line) -> str:
+        """Name where the KV of a line is known; tenants share none."""
+        return f"{line.namespace}\n{self.tenant}" if line.origin is not None else self.tenant
+
+    @property
+    def refusal(self) -> str:
+        """Say why it can never begin, if so."""
+        origin = self.line.origin
+        if origin is not None and self.match_limit < self.base - origin.jumps:
+            return f"logprob_start: {self.sampling.logprob_start} given, {self.base + 1} is the least behind this join"
+        return ""
 
     @property
     def length(self) -> int:
@@ -99,7 +136,17 @@ class Request:
             self.output,
             self.prompt if sampling.repetition_penalty != 1.0 else b"",
             ends,
+            self.joined,
+            0 if self.line.origin is None else self.line.origin.shift,
         )
+
+    def positions(self, start: int, end: int) -> bytes:
+        """Tell the positions of the columns [start, end), int32, if its shift does not: one before its own line."""
+        origin = self.line.origin
+        if origin is None or start >= self.base:
+            return b""
+        behind = range(origin.position, origin.position + end - self.base)
+        return np.array([origin.lines[0].position - 1, *behind], np.int32).tobytes()
 
     def continue_with(self, output: bytes) -> None:
         """Take a retracted row's output over into the next life."""

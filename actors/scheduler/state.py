@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..messages import Finished, FinishReason, Flushed, Generate, Paused
 from ..recorded import Recorded
+from .assembly import Assemblies
 from .counters import Counters
 from .eager import Eager
 from .estimate import OutputEstimate
@@ -56,6 +57,7 @@ class State:
         self.memory = Memory(options.slots)
         self.rows = Rows(options.rows)
         self.queue = FairShare(options, self.memory.tree)
+        self.assemblies = Assemblies(self.memory.tree)
         self.leases = Leases(self.memory.tree, options.slots * 3 // 4)
         self.eager = Eager()
         self.estimate = OutputEstimate(options)
@@ -87,7 +89,11 @@ class State:
         if message.lease:
             self.resume(message.lease)
             self.leases.open(message.lease)
-        request = Request(message, next(self._arrivals), self.next_step)
+        try:
+            request = Request(message, next(self._arrivals), self.next_step)
+        except ValueError as error:
+            self.news.finished.append(Finished(message.request, "error", message=f"joins: {error}"))
+            return
         self.live[request.number] = request
         self.counters.requests += 1
         if self.recorded.tracks:
@@ -95,7 +101,9 @@ class State:
         total = self.memory.total
         if not request.prompt_tokens or len(request.prompt) % 4:
             self.finish(request, "error", message=f"prompt: {len(request.prompt)} bytes are no int32 tokens")
-        elif request.prompt_tokens + request.max_new_tokens > total:
+        elif request.joined and (refusal := request.refusal if self.options.prefix_cache else "joins: no cache"):
+            self.finish(request, "error", message=refusal)
+        elif request.prompt_tokens + max(request.max_new_tokens, request.joined) > total:
             self.finish(
                 request,
                 "error",
@@ -165,6 +173,9 @@ class State:
     ) -> None:
         """Give a request its terminal event and retire it."""
         del self.live[request.number]
+        if request.whole is not None:  # nobody has asked for it
+            self._end(request)
+            return
         outputs = int(self.rows.outputs[request.row]) if request.row >= 0 else request.outputs
         self.news.finished.append(
             Finished(
@@ -177,6 +188,10 @@ class State:
         self._end(request)
 
     def _end(self, request: Request) -> None:
+        if request.whole is not None:
+            self.assemblies.over(request)
+        if request.joined:
+            self.disband(request)
         if request.row >= 0:
             self.rows.ended[request.row] = True
             self.leave(request.row)
@@ -184,6 +199,11 @@ class State:
             self.queue.remove(request)
         if request.rank >= 0:
             self.queue.ended(request)
+
+    def disband(self, request: Request) -> None:
+        """Let go of the lines that wait for a joined request, and compute no more of them for it."""
+        for part in self.assemblies.close(request):
+            self.abort(part.number)
 
     def retract(self, row: int) -> None:
         """Take a running request's row from it; it keeps its output and waits ahead of all that never ran."""
@@ -337,6 +357,8 @@ class State:
             agreed = int(rows.agreed[row])
             assert np.array_equal(own[:agreed], path[:agreed]), "a row's slots differ from the tree's before `agreed`"
             locked += 1
+        locked += sum(len(request.held) for request in self.live.values())
+        locked += sum(len(root.sources) for root in self.memory.tree.roots() if root.locks)
         roots_locks = sum(child.locks for child in self.memory.tree.tops())
         assert roots_locks <= locked, "a lock outlived its row"
         waiting = sum(request.row < 0 for request in self.live.values())

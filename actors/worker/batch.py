@@ -57,22 +57,22 @@ def build_batch(step: Step, rows: Rows) -> Batch | None:
     decode_rows = np.frombuffer(step.decode_rows, np.int32).astype(np.int64)
     decode_slots = np.frombuffer(step.decode_slots, np.int32).astype(np.int64)
     assert len(decode_rows) == len(decode_slots), "a slot a decoding row"
-    decode_positions = rows.lengths[decode_rows]
-    assert decode_positions.all(), f"rows {decode_rows[decode_positions == 0]} decode but have not begun"
+    columns = rows.lengths[decode_rows]
+    assert columns.all(), f"rows {decode_rows[columns == 0]} decode but have not begun"
     rows.lengths[decode_rows] += 1
     if not step.extends:
         if not len(decode_rows):
             return None
-        return _decodes(rows, decode_rows, decode_slots, decode_positions)
-    return _mixed(rows, step.extends, decode_rows, decode_slots, decode_positions)
+        return _decodes(rows, decode_rows, decode_slots, columns)
+    return _mixed(rows, step.extends, decode_rows, decode_slots, columns)
 
 
-def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, positions: np.ndarray) -> Batch:
+def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, columns: np.ndarray) -> Batch:
     count = len(decode_rows)
-    host = torch.from_numpy(np.concatenate((decode_rows, slots, positions)))
-    rows_R, slots_R, positions_R = host.to(rows.device, non_blocking=True).view(3, count).unbind(0)
-    rows.tables[rows_R, positions_R] = slots_R.to(torch.int32)
-    lengths = (positions + 1).tolist()
+    host = torch.from_numpy(np.concatenate((decode_rows, slots, columns, columns + rows.shifts[decode_rows])))
+    rows_R, slots_R, columns_R, positions_R = host.to(rows.device, non_blocking=True).view(4, count).unbind(0)
+    rows.tables[rows_R, columns_R] = slots_R.to(torch.int32)
+    lengths = (columns + 1).tolist()
     attention = AttentionBatch(
         query_starts_R1=rows.counting[: count + 1],
         query_lengths=[1] * count,
@@ -81,26 +81,28 @@ def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, positions: 
         slots_T=slots_R,
         positions_T=positions_R,
     )
-    return Batch(rows.last_tokens[rows_R], attention, Sampled(decode_rows, rows_R, positions + 1), None)
+    return Batch(rows.last_tokens[rows_R], attention, Sampled(decode_rows, rows_R, columns + 1), None)
 
 
 def _mixed(
-    rows: Rows, extends: tuple[Extend, ...], decode_rows: np.ndarray, slots: np.ndarray, positions: np.ndarray
+    rows: Rows, extends: tuple[Extend, ...], decode_rows: np.ndarray, slots: np.ndarray, columns: np.ndarray
 ) -> Batch:
     new, count = read_extends(extends, rows), len(decode_rows)
     batch_rows = np.concatenate((new.rows, decode_rows)).astype(np.int64)
     query_lengths = np.concatenate((new.sizes, np.ones(count, np.int64)))
     all_slots = np.concatenate((new.slots, slots))
-    all_positions = np.concatenate((new.positions, positions))
+    all_columns = np.concatenate((new.columns, columns))
+    all_positions = np.concatenate((new.positions, columns + rows.shifts[decode_rows]))
     owners = np.repeat(batch_rows, query_lengths)
     sampling = np.concatenate((new.sample, np.ones(count, bool)))
     ends = np.cumsum(query_lengths)
     sampled = batch_rows[sampling]
-    packed = (new.tokens.astype(np.int64), all_slots, all_positions, owners, batch_rows, sampled, ends[sampling] - 1)
+    tokens, last = new.tokens.astype(np.int64), ends[sampling] - 1
+    packed = (tokens, all_slots, all_columns, all_positions, owners, batch_rows, sampled, last)
     host = torch.from_numpy(np.concatenate(packed)).to(rows.device, non_blocking=True)
     device = host.split([len(part) for part in packed])
-    tokens_T, slots_T, positions_T, owners_T, rows_R, sampled_N, index_N = device
-    rows.tables[owners_T, positions_T] = slots_T.to(torch.int32)
+    tokens_T, slots_T, columns_T, positions_T, owners_T, rows_R, sampled_N, index_N = device
+    rows.tables[owners_T, columns_T] = slots_T.to(torch.int32)
     if count:
         tokens_T = torch.cat((tokens_T, rows.last_tokens[owners_T[len(new.tokens) :]]))
     lengths = rows.lengths[batch_rows].tolist()

@@ -55,6 +55,7 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
         kv_slots=slots,
         vocabulary=config.vocabulary,
         eos_ids=tuple(config.eos_ids),
+        joins=all(window is None for window in config.windows),
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
         kv_bytes=slots * slot_bytes(config, dtype),

@@ -17,7 +17,8 @@ __all__ = ["Extends", "read_extends"]
 class Extends:
     """The extends of a step on the host, int32 but `sample`, bool.
 
-    rows, sizes, sample: one an extend.  tokens, slots, positions: one a new token, an extend's behind the other's.
+    rows, sizes, sample: one an extend.  tokens, slots, columns of the rows' tables, positions: one a new token, an
+    extend's behind the other's.
     """
 
     rows: np.ndarray
@@ -25,6 +26,7 @@ class Extends:
     sample: np.ndarray
     tokens: np.ndarray
     slots: np.ndarray
+    columns: np.ndarray
     positions: np.ndarray
 
 
@@ -41,6 +43,12 @@ def read_extends(extends: Sequence[Extend], rows: Rows) -> Extends:
     assert (rows.lengths[numbers] == starts).all(), "an extend goes on where its row ended"
     assert (ends <= rows.context_length).all(), "a row's table holds context_length slots"
     rows.lengths[numbers] = ends
-    # Position of token i of the step: i, moved by where its extend starts and how many tokens stand before it.
-    positions = np.arange(len(tokens), dtype=np.int32) + np.repeat(ends - sizes.cumsum(dtype=np.int32), sizes)
-    return Extends(numbers, sizes, np.array([extend.sample for extend in extends], bool), tokens, slots, positions)
+    # Column of token i of the step: i, moved by where its extend starts and how many tokens stand before it.
+    stops = sizes.cumsum(dtype=np.int32)
+    columns = np.arange(len(tokens), dtype=np.int32) + np.repeat(ends - stops, sizes)
+    positions = columns + np.repeat(rows.shifts[numbers], sizes).astype(np.int32)
+    for extend, size, stop in zip(extends, sizes.tolist(), stops.tolist(), strict=True):
+        if extend.positions:
+            positions[stop - size : stop] = np.frombuffer(extend.positions, np.int32)
+    sample = np.array([extend.sample for extend in extends], bool)
+    return Extends(numbers, sizes, sample, tokens, slots, columns, positions)

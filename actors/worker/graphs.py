@@ -175,9 +175,9 @@ class DecodeGraphs:
     def _pass(self, inputs: Tensor, shape: Shape, lengths: list[int]) -> Decoded:
         size, kind = shape
         rows, slots, positions, lengths_R = views(inputs, size)
-        rows_B, positions_B, slots_B = rows.long(), positions.long(), slots.long()
+        rows_B, positions_B, slots_B, ends_B = rows.long(), positions.long(), slots.long(), lengths_R.long()
         tables = self._rows.tables
-        tables.index_put_((rows_B, positions_B), slots)
+        tables.index_put_((rows_B, ends_B - 1), slots)
         attention = AttentionBatch(
             query_starts_R1=self._rows.counting[: size + 1],
             query_lengths=[1] * size,
@@ -195,7 +195,7 @@ class DecodeGraphs:
         hidden_BC = self._model.forward(
             self._rows.last_tokens[rows_B], positions_B, slots_B, self._pool, self._attention, plan
         )
-        logits_BV, ends_B = self._model.logits(hidden_BC), positions_B + 1
+        logits_BV = self._model.logits(hidden_BC)
         tokens_B, best_B = self._draw(logits_BV, rows_B, ends_B, cuts=False)
         packed_2B = torch.cat((tokens_B.to(torch.int32), best_B.view(torch.int32)))
         return Decoded(shape, rows_B, ends_B, logits_BV, packed_2B)

@@ -23,16 +23,17 @@ __all__ = ["Decodes", "lay_out", "padded", "read_decodes", "views"]
 
 
 class Decodes:
-    """The decoding rows of a step on the host: rows, slots and positions, int32 [n] each.
+    """The decoding rows of a step on the host: rows, slots, columns of their tables and positions, int32 [n] each.
 
     Reading them lengthens the rows.
     """
 
-    __slots__ = ("positions", "rows", "slots")
+    __slots__ = ("columns", "positions", "rows", "slots")
 
-    def __init__(self, rows: np.ndarray, slots: np.ndarray, positions: np.ndarray) -> None:
+    def __init__(self, rows: np.ndarray, slots: np.ndarray, columns: np.ndarray, positions: np.ndarray) -> None:
         self.rows = rows
         self.slots = slots
+        self.columns = columns
         self.positions = positions
 
     def __len__(self) -> int:
@@ -44,10 +45,11 @@ def read_decodes(step: Step, rows: Rows) -> Decodes:
     decode_rows = np.frombuffer(step.decode_rows, np.int32)
     slots = np.frombuffer(step.decode_slots, np.int32)
     assert len(decode_rows) == len(slots), "a slot a decoding row"
-    positions = rows.lengths[decode_rows]
-    assert positions.all(), f"rows {decode_rows[positions == 0]} decode but have not begun"
+    columns = rows.lengths[decode_rows]
+    assert columns.all(), f"rows {decode_rows[columns == 0]} decode but have not begun"
     rows.lengths[decode_rows] += 1
-    return Decodes(decode_rows, slots, positions.astype(np.int32))
+    positions = columns + rows.shifts[decode_rows]
+    return Decodes(decode_rows, slots, columns.astype(np.int32), positions.astype(np.int32))
 
 
 def lay_out(
@@ -76,18 +78,21 @@ def lay_out(
     sampling = np.concatenate((extends.sample, np.ones(count, bool)))
     sampled = batch_rows[sampling]
     slots = np.concatenate((extends.slots, decodes.slots))
+    columns = np.concatenate((extends.columns, decodes.columns))
     positions = np.concatenate((extends.positions, decodes.positions))
     owners = np.repeat(batch_rows, query_lengths)
     last, ends = starts[1:][sampling] - 1, lengths[sampling]
     words = np.concatenate([decodes.rows[:0], *(each.words_W for each in (groups, extend_groups) if each is not None)])
-    parts = (extends.tokens, slots, positions, owners, batch_rows, starts, lengths, sampled, last, ends, words)
+    new = (extends.tokens, slots, columns, positions, owners)
+    parts = (*new, batch_rows, starts, lengths, sampled, last, ends, words)
     prefixes, written = rows.prefixes.staged()
     sent = staging.send((*ahead, *prefixes, *parts))
     before, found, sent = sent[: len(ahead)], sent[len(ahead) : -len(parts)], sent[-len(parts) :]
-    tokens_E, slots_T, positions_T, owners_T, rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N, words_G = sent
+    tokens_E, slots_T, columns_T, positions_T, owners_T, *sent = sent
+    rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N, words_G = sent
     rows.prefixes.write(found, written, rows.tables)
-    owners_T, positions_T = owners_T.long(), positions_T.long()
-    rows.tables.index_put_((owners_T, positions_T), slots_T)
+    owners_T = owners_T.long()
+    rows.tables.index_put_((owners_T, columns_T.long()), slots_T)
     tokens_T = tokens_E.long()
     if count:
         tokens_T = torch.cat((tokens_T, rows.last_tokens[owners_T[len(tokens_E) :]]))
@@ -97,7 +102,7 @@ def lay_out(
         lengths=lengths.tolist(),
         table_RL=rows.tables,
         slots_T=slots_T.long(),
-        positions_T=positions_T,
+        positions_T=positions_T.long(),
         rows_R=rows_R,
         lengths_R=lengths_R,
         starts_R1=starts_R1,
@@ -127,8 +132,8 @@ def padded(decodes: Decodes, size: int, dummy_row: int, dummy_slot: int) -> tupl
     fill = np.zeros(rest, np.int32)
     rows = np.concatenate((decodes.rows, fill + np.int32(dummy_row)))
     slots = np.concatenate((decodes.slots, fill + np.int32(dummy_slot)))
-    positions = np.concatenate((decodes.positions, fill))
-    return rows, slots, positions, positions + np.int32(1)
+    positions, columns = np.concatenate((decodes.positions, fill)), np.concatenate((decodes.columns, fill))
+    return rows, slots, positions, columns + np.int32(1)
 
 
 def views(inputs: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -64,6 +64,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
     """What the other actors must know of a started worker.
 
+    joins: whether rows attend rightly to lines side by side: not where a window counts how far a key is.
     context_length: the longest sequence a row can have.  kv_bytes: memory taken.  load_s: seconds.
     """
 
@@ -73,6 +74,7 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
     kv_slots: int
     vocabulary: int
     eos_ids: tuple[int, ...]
+    joins: bool
     device: str
     dtype: str
     kv_bytes: int

@@ -77,6 +77,7 @@ class Rows:
     """All rows' state.
 
     lengths, generated: int64 [rows], tokens in the KV pool and tokens sampled.  counting: 0, 1, 2, ... on the host.
+    shifts: int64 [rows], how far a row's positions are ahead of its table's columns.
     tables and last_tokens have one line more, number max_rows, which belongs to nobody: padding is written there.
     temperature, top_p, min_p, top_k: on the host too: they are gathered only when another set of rows samples.
     prefixes: where `staged`, the cached slots that wait to travel with the step that begins their rows.
@@ -93,6 +94,7 @@ class Rows:
     extras: list[Extras | None] = field(init=False)
     features: np.ndarray = field(init=False)
     lengths: np.ndarray = field(init=False)
+    shifts: np.ndarray = field(init=False)
     generated: np.ndarray = field(init=False)
     keys: np.ndarray = field(init=False)
     top_k: np.ndarray = field(init=False)
@@ -109,6 +111,7 @@ class Rows:
         self.extras = [None] * rows
         self.features = np.zeros(rows, np.int64)
         self.lengths = np.zeros(rows, np.int64)
+        self.shifts = np.zeros(rows, np.int64)
         self.generated = np.zeros(rows, np.int64)
         self.keys = np.zeros(rows, np.int64)
         self.top_k = np.zeros(rows, np.int64)
@@ -132,6 +135,7 @@ class Rows:
         extras = self.extras[row] = Extras(begin.request, sampling.top_logprobs_num, sampling.max_new_tokens)
         self.version += 1
         self.lengths[row] = known = len(prefix_slots) // 4
+        self.shifts[row] = begin.shift
         self.generated[row] = len(begin.output) // 4
         self.keys[row] = key_of(begin.seed)
         features = self._begin_sampling(row, sampling) | self._begin_extras(extras, begin)

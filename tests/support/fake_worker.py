@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from callboard.actors.core import Actor
+from callboard.actors.joins import Line, read_line
 from callboard.actors.messages import (
     Begin,
     Forced,
@@ -59,20 +60,33 @@ def _logprob(total: int, token: int) -> float:
 
 
 def expected(
-    prompt: list[int], seed: int, count: int, *, vocabulary: int = 61, stops: tuple[int, ...] = ()
+    prompt: list[int], seed: int, count: int, *, vocabulary: int = 61, stops: tuple[int, ...] = (), joins: bytes = b""
 ) -> list[int]:
     """Tell what a request of this prompt and seed generates, up to `count` tokens or the first of `stops`."""
-    total = 0
-    for position, token in enumerate(prompt):
-        total = (total + _mix(total, token, position)) & _MASK
+    line = read_line(np.array(prompt, np.int32).tobytes(), joins)
+    total = sum(_columns(line)) & _MASK
     output: list[int] = []
-    for position in range(len(prompt), len(prompt) + count):
-        token = _token(total, seed, position, vocabulary)
+    for index in range(count):
+        token = _token(total, seed, len(prompt) + index, vocabulary)
         output.append(token)
         if token in stops:
             break
-        total = (total + _mix(total, token, position)) & _MASK
+        total = (total + _mix(total, token, line.position + index)) & _MASK
     return output
+
+
+def _columns(line: Line) -> list[int]:
+    """Tell what the slots of a line's columns hold."""
+    columns: list[int] = []
+    if (origin := line.origin) is not None:
+        columns = _columns(origin.lines[0])
+        for other in origin.lines[1:]:
+            columns += _columns(other)[origin.stem :]
+    total, position = sum(columns) & _MASK, line.position - len(line.tokens) // 4
+    for token in np.frombuffer(line.tokens, np.int32).tolist():
+        columns.append(_mix(total, token, position))
+        total, position = (total + columns[-1]) & _MASK, position + 1
+    return columns
 
 
 def expected_input_logprobs(prompt: list[int], start: int) -> list[tuple[int, float]]:
@@ -137,7 +151,7 @@ class FakeModel:
         for row in np.frombuffer(step.retired_rows, np.int32).tolist():
             if row not in self.rows:
                 raise KvError(f"step {step.number} retires row {row}, which never began")
-            self.users[self.rows.pop(row).slots] -= 1
+            np.subtract.at(self.users, self.rows.pop(row).slots, 1)  # equal branches are one line, joined twice
         sampled: list[int] = []
         inputs: list[InputLogprobs] = []
         nexts: list[NextLogprobs | RowFailure] = []
@@ -199,7 +213,7 @@ class FakeModel:
                 raise KvError(f"row {extend.row} begins before it was retired")
             self.rows[extend.row] = _Row(extend.begin)
             for slot in np.frombuffer(extend.prefix_slots, np.int32).tolist():
-                if slot in self._written:
+                if slot in self._written and not extend.begin.joined:
                     raise KvError(f"slot {slot} is read in the step that writes it")
                 self._hold(self.rows[extend.row], slot)
         row = self._row(extend.row)
@@ -213,8 +227,9 @@ class FakeModel:
             raise KvError(f"a chunk of {len(tokens)} tokens has {len(slots)} slots")
         logprobs = []
         total = self._read(row)
-        for index, (token, slot) in enumerate(zip(tokens, slots, strict=True)):
-            total = self._write(row, slot, token, total)
+        positions = np.frombuffer(extend.positions, np.int32).tolist() or [None] * len(tokens)
+        for index, (token, slot, position) in enumerate(zip(tokens, slots, positions, strict=True)):
+            total = self._write(row, slot, token, total, position)
             wanted = extend.start + index - extend.targets_start
             if 0 <= wanted < len(targets):
                 logprobs.append(_logprob(total, targets[wanted]))
@@ -249,16 +264,19 @@ class FakeModel:
     def _read(self, row: _Row) -> int:
         """Sum what the row's slots hold; each must have been written, at its position."""
         table = np.array(row.slots, np.int64)
-        if not np.array_equal(self.positions[table], np.arange(len(table))):
+        if row.begin.joined:
+            if len(table) and self.positions[table].min() < 0:
+                raise KvError(f"request {row.begin.request} reads slots {row.slots}, some of them never written")
+        elif not np.array_equal(self.positions[table], np.arange(len(table))):
             raise KvError(f"request {row.begin.request} reads slots {row.slots} with positions {self.positions[table]}")
         return int(self.hashes[table].sum(dtype=np.uint64))
 
-    def _write(self, row: _Row, slot: int, token: int, total: int) -> int:
+    def _write(self, row: _Row, slot: int, token: int, total: int, position: int | None = None) -> int:
         if slot in self._written:
             raise KvError(f"slot {slot} is written twice in one step")
         if self.users[slot]:
             raise KvError(f"request {row.begin.request} writes slot {slot}, which a row is using")
-        position = len(row.slots)
+        position = len(row.slots) + row.begin.shift if position is None else position
         mixed = _mix(total, token, position)
         self._written.add(slot)
         self.hashes[slot], self.tokens[slot], self.positions[slot] = mixed, token, position

@@ -21,6 +21,8 @@ from .fake_worker import FakeModel, expected, expected_input_logprobs, expected_
 
 __all__ = ["EVERY_GROUP", "Asked", "ScheduleDriver", "pack", "simulate"]
 
+PARTS = -(1 << 40)
+"""From this number on down they are parts of joined requests."""
 EVERY_GROUP = GroupOptions(least_tokens=1, item_tokens=1, step_tokens=1)
 
 
@@ -37,6 +39,7 @@ class Asked:
     ) -> None:
         self.prompt, self.sampling, self.eos = list(prompt), sampling, tuple(eos)
         self.output = list(output)
+        self.joins = b""
         self.finish: Finished | None = None
         self.stopped = False
         self.aborted = False
@@ -52,7 +55,7 @@ class Asked:
         stops = self.sampling.stop_token_ids + (() if self.sampling.ignore_eos else self.eos)
         seed = self.sampling.seed
         assert seed is not None
-        return expected(self.prompt, seed, self.sampling.max_new_tokens, stops=stops)
+        return expected(self.prompt, seed, self.sampling.max_new_tokens, stops=stops, joins=self.joins)
 
 
 class ScheduleDriver:
@@ -85,13 +88,14 @@ class ScheduleDriver:
         next_logprobs: bool = False,
         lease: int = 0,
         released: Sequence[int] = (),
+        joins: bytes = b"",
         program: int = 0,
         tenant: str = "",
     ) -> Asked:
         """Ask for a generation, or for a row of log-probabilities."""
         sampling = sampling or SamplingParams(max_new_tokens=4, seed=number)
         asked = self.asked[number] = Asked(prompt, sampling, eos, output)
-        asked.looks_ahead = next_logprobs
+        asked.looks_ahead, asked.joins = next_logprobs, joins
         message = Generate(
             number,
             pack(prompt),
@@ -101,6 +105,7 @@ class ScheduleDriver:
             next_logprobs,
             lease,
             tuple(released),
+            joins=joins,
             program=program,
             tenant=tenant,
         )
@@ -145,7 +150,8 @@ class ScheduleDriver:
             for extend in step.extends:
                 if extend.begin is not None and extend.begin.request in self.asked:  # else it is what nobody asked for
                     self.asked[extend.begin.request].begun_at = len(self.steps)
-            eager = [extend for extend in step.extends if extend.begin and extend.begin.request not in self.asked]
+            begun = [extend.begin.request for extend in step.extends if extend.begin is not None]
+            eager = [number for number in begun if number not in self.asked and number > PARTS]
             assert not eager or (not self.state.live and len(self.pending) == 1), "ahead, while there was work to do"
         self.collect()
         return step

@@ -1,0 +1,154 @@
+"""What joined requests wait for: the lines that stand before them, each an ordinary prefix in the radix tree.
+
+What the tree lacks of a line is computed as a request of its own, a *part*, which goes ahead of all that never ran.  As
+soon as every line is there, at the earliest in the step that computes the last token of the last, the joined request
+begins behind them, and no slot is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..joins import Line
+from ..messages import Generate
+from ..sampling import SamplingParams
+from .node import Node
+from .radix_tree import RadixTree
+from .request import Request
+
+__all__ = ["Assemblies", "Assembly", "known_lines"]
+
+_FIRST = -(1 << 40)
+"""The number of the first part; others count down from there."""
+
+_FILL = SamplingParams(max_new_tokens=0)
+
+
+class Assembly:
+    """One joined request on its way.  parts: what is computed for it.  owed: slots that nobody was given yet."""
+
+    __slots__ = ("owed", "parts", "request")
+
+    def __init__(self, request: Request, owed: int) -> None:
+        self.request, self.owed = request, owed
+        self.parts: list[Request] = []
+
+
+class Assemblies:
+    """The joined requests whose lines are not all there, by number; the oldest first.
+
+    Each has what is there of them locked (`Request.held`), so that it cannot be taken for what is still missing.
+    """
+
+    def __init__(self, tree: RadixTree) -> None:
+        self._tree = tree
+        self._open: dict[int, Assembly] = {}
+        self._under_way: dict[tuple[str, bytes], Request] = {}
+        self._next = _FIRST
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    # --- what is there ---------------------------------------------------------------------------------------------
+
+    def gather(self, request: Request) -> list[Line]:
+        """Lock the lines that the tree has whole; give those that it has not."""
+        tree, held = self._tree, request.held
+        missing: list[Line] = []
+        for line in request.lines:
+            if line in held:
+                continue
+            namespace, origin = request.namespace_of(line), line.origin
+            if 4 * tree.known(line.tokens, namespace=namespace) < len(line.tokens):
+                missing.append(line)
+            elif origin is None or all(source in held for source in origin.lines):
+                self._join(request, line)
+                held[line] = node = tree.match(line.tokens, namespace=namespace)[0]
+                tree.lock(node)
+        return missing
+
+    def _join(self, request: Request, line: Line) -> None:
+        if (origin := line.origin) is not None:
+            sources = tuple(request.held[source] for source in origin.lines)
+            self._tree.join(request.namespace_of(line), sources, origin.stem)
+
+    def find(self, request: Request) -> tuple[Node, int]:
+        """Find, and lock, what the cache has of a request whose lines are all held; it holds these by its own path."""
+        self._join(request, request.line)
+        tail = request.tokens[4 * request.base :]
+        node, known = self._tree.match(tail, request.match_limit - request.base, request.namespace_of(request.line))
+        self._tree.lock(node)
+        self.let_go(request)
+        return node, min(request.base, request.match_limit) + known
+
+    def let_go(self, request: Request) -> None:
+        """Unlock what a request holds."""
+        for node in request.held.values():
+            self._tree.unlock(node)
+        request.held.clear()
+
+    # --- what is computed for it -----------------------------------------------------------------------------------
+
+    def is_open(self, request: Request) -> bool:
+        """Whether parts are computed for a request."""
+        return request.number in self._open
+
+    def part(self, request: Request, line: Line) -> Request | None:
+        """Give the part that computes a line of a request's, for whomever, if there is one."""
+        return self._under_way.get((request.namespace_of(line), line.tokens))
+
+    def open(self, request: Request, lines: Iterable[Line], owed: int) -> list[Request]:
+        """Make a part of each line; owed: slots that all its parts and the request will need."""
+        assembly = self._open.setdefault(request.number, Assembly(request, owed))
+        assembly.owed = owed
+        made: list[Request] = []
+        for line in lines:
+            key = request.namespace_of(line), line.tokens
+            if key not in self._under_way:  # two branches may have said the same
+                message = Generate(self._next, line.flat, _FILL, tenant=request.tenant)
+                part = Request(message, request.arrival, request.since, line=line, whole=request)
+                self._under_way[key] = part
+                made.append(part)
+                self._next -= 1
+        assembly.parts += made
+        return made
+
+    def began(self, part: Request, slots: int) -> None:
+        """Know that a part has a row, which promises what it needs by itself."""
+        assert part.whole is not None
+        if (assembly := self._open.get(part.whole.number)) is not None:
+            assembly.owed = max(0, assembly.owed - slots)
+
+    def over(self, part: Request) -> None:
+        """Know that a part is computed, or will not be."""
+        self._under_way.pop((part.namespace_of(part.line), part.line.tokens), None)
+        if part.whole is not None and (assembly := self._open.get(part.whole.number)) is not None:
+            assembly.parts = [other for other in assembly.parts if other is not part]
+
+    def close(self, request: Request) -> list[Request]:
+        """Let go of a request's lines; gives the parts that nobody needs any more."""
+        self.let_go(request)
+        assembly = self._open.pop(request.number, None)
+        return [] if assembly is None else list(assembly.parts)
+
+    def youngest(self) -> Request | None:
+        """Give the request that would yield first, if slots run short."""
+        return max((one.request for one in self._open.values()), key=lambda one: one.arrival, default=None)
+
+    def promised(self, but: Request) -> int:
+        """Sum what the others are still to be given."""
+        return sum(assembly.owed for number, assembly in self._open.items() if number != but.number)
+
+
+def known_lines(tree: RadixTree, request: Request) -> tuple[int, tuple[Node, ...]]:
+    """Count the columns the tree has of a joined request, and name where its lines' known parts end."""
+    seen, ends = dict[Node, None](), list[Node]()
+    for line in request.lines:
+        namespace = request.namespace_of(line)
+        if count := tree.known(line.tokens, namespace=namespace):
+            node = tree.match(line.tokens, count, namespace)[0]
+            ends.append(node)
+            while node.parent is not None and node not in seen:
+                seen[node] = None
+                node = node.parent
+    return sum(len(node.slots) for node in seen), tuple(ends)
