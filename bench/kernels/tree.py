@@ -1,6 +1,6 @@
 """Time attention over shared prefixes: rows of a group together, each row alone, and the bytes that must be read.
 
-    python bench/kernels/tree.py [--sweep few|many] [--seconds 22]
+    python bench/kernels/tree.py [--extends | --sweep few|many] [--seconds 22]
 
 bfloat16, head_dim 128, 8 key heads, page size 1, tables shuffled, inside CUDA graphs, one layer after the other so that
 no layer's keys are cached.  Each result is first held against float32.  --sweep tries the kernel's shapes on groups of
@@ -17,6 +17,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+import tree_extends
 from graphs import COPY_RATE, copies_for, time_us, write
 from torch import Tensor
 
@@ -241,11 +242,14 @@ def sweep(which: str, seconds: float, device: torch.device) -> list[dict[str, ob
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sweep", default="", choices=("", "few", "many"))
+    parser.add_argument("--extends", action="store_true", help="rows with several new tokens instead")
     parser.add_argument("--seconds", type=float, default=22.0)
     arguments = parser.parse_args()
     device = torch.device("cuda")
     with torch.inference_mode():
-        if arguments.sweep:
+        if arguments.extends:
+            write("tree_extends", tree_extends.table(device))
+        elif arguments.sweep:
             write(f"tree_{arguments.sweep}", sweep(arguments.sweep, arguments.seconds, device))
         else:
             write("tree", table(device))
