@@ -11,6 +11,7 @@ import msgspec
 
 from .core import Actor, MailboxFull
 from .errors import GenerationFailed, InvalidRequest, Overloaded
+from .joins import read_line
 from .messages import (
     Abort,
     AbortAll,
@@ -30,7 +31,6 @@ from .messages import (
     Submit,
     ToDispatcher,
 )
-from .joins import read_line
 from .reader import Reader
 from .sampling import SamplingParams
 from .wires import Wires
@@ -60,7 +60,8 @@ class _Entry:
     """One live request: what it takes to run it again, and who reads it."""
 
     __slots__ = (
-        "joins", "lease", "next_logprobs", "output", "program", "prompt", "reader", "replays", "sampling", "tag", "tenant",
+        "joins", "lease", "namespace", "next_logprobs", "output", "program", "prompt", "reader", "replays", "sampling",
+        "tag", "tenant",
     )  # fmt: skip
 
     def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
@@ -73,6 +74,7 @@ class _Entry:
         self.lease = submit.lease
         self.program = submit.program
         self.tenant = submit.tenant
+        self.namespace = submit.namespace
         self.output = array("i")
         self.replays = 0
 
@@ -88,7 +90,7 @@ class Dispatcher(Actor[ToDispatcher]):
         self._wires = wires
         self._options = options
         self._live: dict[int, _Entry] = {}
-        self._tags: dict[str, set[int]] = {}
+        self._tags: dict[tuple[str, str], set[int]] = {}  # by tenant and tag
         self._counts: Counter[str] = Counter()
         self._released: tuple[int, ...] = ()  # programs that are over, until the scheduler is told with a request
 
@@ -112,8 +114,8 @@ class Dispatcher(Actor[ToDispatcher]):
                 self._submit(message)
             case Abort(request, reason):
                 self._abort(request, reason)
-            case AbortTag(tag):
-                for request in tuple(self._tags.get(tag, ())):
+            case AbortTag(tag, tenant):
+                for request in tuple(self._tags.get((tenant, tag), ())):
                     self._abort(request, f"aborted by name, {tag!r}")
             case Paused() | Resumed():
                 self._hint(message)
@@ -131,7 +133,6 @@ class Dispatcher(Actor[ToDispatcher]):
             self._counts["refused"] += 1
             self.reply().fail(refusal)
             return
-        prompt_tokens = len(submit.prompt) // 4
         sampling = submit.sampling
         room = self._options.context_length - _reach(submit)
         seed = self._options.seed + submit.request if sampling.seed is None else sampling.seed
@@ -140,7 +141,7 @@ class Dispatcher(Actor[ToDispatcher]):
         )
         entry = self._live[submit.request] = _Entry(submit, sampling)
         if submit.tag:
-            self._tags.setdefault(submit.tag, set()).add(submit.request)
+            self._tags.setdefault((submit.tenant, submit.tag), set()).add(submit.request)
         try:
             self._wires.detokenizer.post(self._opened(submit.request, entry))
             self._wires.scheduler.post(self._generate(submit.request, entry, self._released))
@@ -192,8 +193,9 @@ class Dispatcher(Actor[ToDispatcher]):
     def _generate(self, request: int, entry: _Entry, released: tuple[int, ...] = ()) -> Generate:
         output, eos = entry.output.tobytes(), self._options.eos
         return Generate(
-            request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released, joins=entry.joins,
-            program=entry.program, tenant=entry.tenant,
+            request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released,
+            joins=entry.joins,
+            program=entry.program, tenant=entry.tenant, namespace=entry.namespace,
         )  # fmt: skip
 
     def _news(self, request: int, delta: Delta) -> None:
@@ -207,10 +209,11 @@ class Dispatcher(Actor[ToDispatcher]):
     def _forget(self, request: int, reason: str) -> _Entry:
         entry = self._live.pop(request)
         self._counts[f"ended_{reason}"] += 1
-        if entry.tag and (tagged := self._tags.get(entry.tag)) is not None:
+        name = entry.tenant, entry.tag
+        if entry.tag and (tagged := self._tags.get(name)) is not None:
             tagged.discard(request)
             if not tagged:
-                del self._tags[entry.tag]
+                del self._tags[name]
         return entry
 
     def _abort(self, request: int, reason: str) -> None:

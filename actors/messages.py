@@ -151,6 +151,7 @@ class Submit(Ask[None], frozen=True):
     joins: int32, where branches are joined in the prompt, as `joins.py` reads it; empty if it is one line.
     program: the number of the whole program that asks, all its branches together, so that it is known for how many it
     waits; 0 for none.  tenant: on whose behalf: tenants take turns, and no one reads what another has in the cache.
+    namespace: where in the cache it looks and what it computes is kept; if empty, at its tenant's (`tenancy.py`).
     """
 
     request: int
@@ -164,6 +165,7 @@ class Submit(Ask[None], frozen=True):
     joins: bytes = b""
     program: int = 0
     tenant: str = ""
+    namespace: str = ""
 
 
 class Abort(Message, frozen=True):
@@ -174,9 +176,10 @@ class Abort(Message, frozen=True):
 
 
 class AbortTag(Message, frozen=True):
-    """End every request that was submitted under this name."""
+    """End every request that was submitted under this name on behalf of this tenant."""
 
     tag: str
+    tenant: str = ""
 
 
 class DispatcherStatistics(Ask[dict[str, Any]], frozen=True):
@@ -202,11 +205,13 @@ class Paused(Message, frozen=True):
     """A program waits on the outside world (a tool, a human): nothing of it is queued or running.
 
     Its KV goes before that of others when slots run short.  tokens: int32, all that it has said so far, to be computed
-    while nothing else is to do; empty if nothing is to be.  Passed on to the scheduler; lost without harm.
+    while nothing else is to do; empty if nothing is to be.  namespace: where its requests look in the cache, see Submit.
+    Passed on to the scheduler; lost without harm.
     """
 
     program: int
     tokens: bytes = b""
+    namespace: str = ""
 
 
 class Resumed(Message, frozen=True):
@@ -232,7 +237,7 @@ class Generate(Message, frozen=True):
     prompt: int32.  output: int32, tokens it already has from an earlier life (they count as generated: positions,
     penalties, limits and grammar go on from there).  eos: int32 token ids that end it unless ignore_eos.
     next_logprobs: whether the log-probabilities of all tokens behind the prompt are wanted; max_new_tokens is 0 then.
-    lease, released, joins, program, tenant: see Submit.
+    lease, released, joins, program, tenant, namespace: see Submit.
     """
 
     request: int
@@ -246,6 +251,7 @@ class Generate(Message, frozen=True):
     joins: bytes = b""
     program: int = 0
     tenant: str = ""
+    namespace: str = ""
 
 
 class AbortAll(Message, frozen=True):
@@ -303,8 +309,8 @@ class Extend(msgspec.Struct, frozen=True, array_like=True):
     """Compute one chunk of a row's tokens.
 
     tokens and slots: int32, equally long, at the table's columns [start, start + n).  begin is given in the row's first
-    chunk, with prefix_slots: int32 [start], the slots of what the cache already held.  sample: whether the logits behind
-    the last token are sampled (the chunk completes the prompt).  targets: int32 [m]; if given, the log-probabilities of
+    chunk, with prefix_slots: int32 [start], the slots of what the cache already held.  sample: whether the logits
+    behind the last token are sampled (the chunk completes the prompt).  targets: int32 [m]; if given, the log-probabilities of
     targets[i] behind position targets_start + i are wanted (targets_start >= start, targets_start + m <= start + n).
     next_logprobs: whether those of all tokens behind the last one are wanted.
     positions: int32 [n], if they are not columns and Begin.shift.

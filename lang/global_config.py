@@ -16,7 +16,8 @@ class GlobalConfig:
 
     skip_special_tokens_in_output: False shows special tokens in what is generated.  enable_precache_with_tracing: what
     batches do that are not told (`precache`); SGLang's is True, but a trace enters the body once more, so here it is
-    False until somebody sets it.  enable_parallel_encoding: a hint on how to compute; no text depends on it.
+    False until somebody sets it.  enable_parallel_encoding: whether branches are joined as they were computed,
+    where a backend can; False joins them as text.
     verbosity: kept, and without effect, for what is logged is the `logging` module's business.
     spaces_between_special_tokens_in_out: always True, as the tokenizer says.
     """

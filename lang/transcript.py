@@ -125,7 +125,8 @@ class Transcript:
     def prompt(self, lease: int = 0, program: int = 0) -> Prompt:
         return Prompt(
             tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role,
-            fresh=self.fresh, joins=pack_joins(self.joins) if self.joins else b"", lease=lease, program=program, images=self.images,
+            fresh=self.fresh, lease=lease, program=program, images=self.images,
+            joins=pack_joins(self.joins) if self.joins else b"",
         )  # fmt: skip
 
     def take(self, other: Transcript, length: int, token_bytes: int, messages: int) -> None:

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import numpy as np
 import pytest
 import torch
@@ -235,3 +237,52 @@ async def test_parallel_encoding_can_be_turned_off(llama: tuple[Path, Any]) -> N
         assert not engine.joins
         await program.arun(backend=engine, **GREEDY)
         assert engine.heard[-1][0].joins == b""
+
+
+async def test_a_program_that_is_cancelled_at_any_point_of_a_join_leaves_no_slot_behind(
+    llama: tuple[Path, Any],
+) -> None:
+    @cb.function
+    async def program(s: Any) -> None:
+        s += STEM
+        forks = s.fork(3, position_ids_offset=[0, 5, 0])
+        forks += lambda index: f"Part {index}: " + cb.gen("part", max_tokens=2 + index)
+        await forks.ajoin("concate_and_append")
+        s += cb.gen("answer", max_tokens=3)
+        inner = s.fork(2)
+        inner += lambda index: f"Or {index}: " + cb.gen("or", max_tokens=2)
+        await inner.ajoin("concate_and_append")
+        s += "So: " + cb.gen("end", max_tokens=2)
+
+    async def held(engine: Engine) -> dict[str, int]:
+        with anyio.fail_after(30):
+            while (told := (await engine.statistics())["scheduler"])["slots_locked"] or told["slots_private"]:
+                await anyio.lowlevel.checkpoint()
+        return told
+
+    finished = turns = 0
+    async with listening(llama[0], chunk_tokens=32) as engine:
+        while finished < 3:
+            done = False
+            async with anyio.create_task_group() as group:
+
+                async def run() -> None:
+                    nonlocal done
+                    await program.arun(backend=engine, **GREEDY)
+                    done = True
+
+                group.start_soon(run)
+                for _ in range(turns):
+                    await anyio.lowlevel.checkpoint()
+                group.cancel_scope.cancel()
+            turns += 1 + turns // 8
+            finished += done
+            told = await held(engine)
+            assert (told["waiting"], told["running"], told["slots_locked"], told["slots_private"]) == (0, 0, 0, 0)
+            assert told["slots_free"] + told["slots_tree"] == told["slots"]
+            if turns % 3 == 0:
+                await engine.flush()
+        state = await program.arun(backend=engine, **GREEDY)
+        assert state["end"]
+        await engine.flush()
+        assert (await held(engine))["slots_free"] == told["slots"]

@@ -130,11 +130,11 @@ def test_a_branch_that_says_nothing_of_its_own_goes_on_behind_the_stem_at_once()
 def test_rows_behind_one_join_attend_together_and_with_those_of_its_stem() -> None:
     one = driver(share_tokens=1)
     one.submit(1, STEM + FIRST + SECOND + TAIL, asks(0), joins=pack_joins(JOINED))
-    one.submit(2, STEM + [20], asks(12))
+    one.submit(2, [*STEM, 20], asks(12))
     one.run()
     for number in (3, 4, 5):
         one.submit(number, STEM + FIRST + SECOND + TAIL + [number], asks(8), joins=pack_joins(JOINED))
-    one.submit(6, STEM + [21], asks(8))
+    one.submit(6, [*STEM, 21], asks(8))
     one.run()
     one.verify()
     grouped = [read_groups(step.groups) for step in one.steps if step.groups]
