@@ -3,8 +3,9 @@
     host      forward k+1, sample k+1        collect k            forward k+2 ...
     device    ...... step k ......|...... step k+1 ......|...... step k+2 ......
 
-A step that only decodes is one transfer and one graph; any other is laid out in one transfer and launched kernel by
-kernel.  Sampling reads each row's parameters on the device.  `collect` waits for a transfer on a stream of its own.
+A step that only decodes is one transfer and one graph; any other is laid out in one transfer, and its layers are
+launched kernel by kernel, or as a graph where that takes the host longer than the device.  Sampling reads each row's
+parameters on the device.  `collect` waits for a transfer on a stream of its own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from .graphs import DecodeGraphs, Draw, Shape
 from .groups import GroupPacker
 from .kv_reads import KVReads
 from .layout import lay_out, read_decodes
+from .padding import Room
+from .prompt_graphs import PromptGraphs
 from .result import Packed, pack
 from .returns import Returns
 from .rows import Rows
@@ -78,6 +81,7 @@ class DeviceRunner(Runner):
         self._chooser = Chooser(rows, draws=False)
         self.staging = Staging(rows.device)
         self.graphs = DecodeGraphs(model, pool, attention, rows, self.staging, draw, capture=capture)
+        self.prompts = PromptGraphs(model, pool, attention, rows, self.staging, capture=capture)
         self._groups = GroupPacker(attention, rows.max_rows)
         self._reads = KVReads(pool, model.config.windows)
         self._draw = draw
@@ -87,7 +91,8 @@ class DeviceRunner(Runner):
     def statistics(self) -> dict[str, Any]:
         return {
             "graphs": len(self.graphs.captured),
-            "graph_bytes": self.graphs.size_bytes,
+            "prompt_graphs": len(self.prompts.captured),
+            "graph_bytes": self.graphs.size_bytes + self.prompts.size_bytes,
             **self._reads.statistics(),
         }
 
@@ -105,6 +110,9 @@ class DeviceRunner(Runner):
 
     def _launch(self, running: Pass, step: Step) -> None:
         assert isinstance(running, DevicePass)
+        if (room := self.prompts.room_for(step)) is not None:
+            self._launch_padded(running, step, room)
+            return
         if step.extends or not step.decode_rows:
             groups = self._groups.pack(step, len(step.decode_rows) // 4)
             together = self._groups.pack_extends(step)
@@ -130,6 +138,16 @@ class DeviceRunner(Runner):
         if running.choice.plain and not running.choice.cuts:
             running.packed = Packed(decoded.packed_2B, count, room=len(decoded.packed_2B) // 2)
             running.shape = decoded.shape
+
+    def _launch_padded(self, running: DevicePass, step: Step, room: Room) -> None:
+        groups, together = self._groups.pack(step, room.decodes), self._groups.pack_extends(step, room.tokens)
+        computed = self.prompts.run(step, room, self._draw.staged(), groups, together)
+        self._count_reads(step, groups)
+        self._draw.write(computed.ahead)
+        if len(computed.sampled.rows):
+            running.sampled, running.positions_N = computed.sampled, computed.positions_N
+            running.choice = self._chooser.choose(computed.sampled.rows)
+            running.logits_NV = self._model.logits(computed.hidden_NC)
 
     def _count_reads(self, step: Step, groups: PackedGroups | None) -> None:
         rows = np.frombuffer(step.decode_rows, np.int32)

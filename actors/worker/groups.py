@@ -33,13 +33,18 @@ class GroupPacker:
             self._groups, self._rows, self._size = step.groups, step.decode_rows, size
         return self._packed
 
-    def pack_extends(self, step: Step) -> PackedGroups | None:
-        """Give the groups of the step's extends; None if they attend alone."""
+    def pack_extends(self, step: Step, room: int = 0) -> PackedGroups | None:
+        """Give the groups of the step's extends; None if they attend alone.
+
+        room: for how many tokens, if the extends' are padded.
+        """
         if not step.extend_groups:
             return None
         listed = [(extend.row, extend.start, len(extend.tokens) // 4) for extend in step.extends]
         rows, starts, queries = np.array(listed, np.int32).T
         groups = read_groups(step.extend_groups, rows, self._numbers)
+        if (rest := room - int(queries.sum())) > 0:  # nobody's tokens: of a row that is in no group
+            starts, queries = np.append(starts, np.int32(-rest)), np.append(queries, np.int32(rest))
         return self._attention.pack_extends(groups, queries, starts + queries)
 
 

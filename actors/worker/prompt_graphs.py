@@ -1,0 +1,238 @@
+"""Steps with prompts as CUDA graphs, where launching their kernels takes the host longer than the device needs.
+
+A graph has room for so many tokens of extends, extending rows and decoding rows (padding.py); a step runs in the
+smallest that holds it.  It holds the layers: what a step begins with, logits and sampling are launched one by one
+behind and before it, as in any other step.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...kernels.attention.interface import Attention
+from ...kernels.attention.row_groups import PackedGroups
+from ...kernels.kv_pool import KVPool
+from ...models.config import ModelConfig
+from ...models.model import Model
+from ..messages import Extend, Step
+from .batch import Sampled
+from .padding import Room, Sharing, lay_out_padded, padded_batch, room_words, split
+from .rows import Rows
+from .staging import Staging
+
+__all__ = ["Computed", "PromptGraphs", "tokens_at_most"]
+
+# A layer's kernels are launched in about so long; the device multiplies at about this rate (H200, Qwen3-0.6B).
+_LAUNCH_S = 300e-6
+_RATE = 4e14
+# Whole prompts from here on are faster in cuDNN's attention, which is not captured.
+_LONG_PROMPT = 2048
+
+_TOKENS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096)
+_REACHES = (500, 4000)  # few keys are taken in one part
+_MOST_GRAPHS = 64
+_MOST_BYTES = 512 << 20
+
+
+def tokens_at_most(config: ModelConfig) -> int:
+    """Tell up to how many tokens a step should be a graph: with more, a layer takes longer than its launches."""
+    heads = config.heads + 2 * config.kv_heads + config.heads  # in qkv, and into the output
+    weights = config.hidden * (heads * config.head_dim + 3 * config.intermediate)
+    return min(_TOKENS[-1], int(_LAUNCH_S * _RATE / (2 * weights)))
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """What a padded pass left on the device.
+
+    hidden_NC: behind the tokens that are sampled, until the next pass.  positions_N: int64, where what is sampled will
+    stand.  ahead: what went first in the transfer.
+    """
+
+    hidden_NC: Tensor
+    sampled: Sampled
+    positions_N: Tensor
+    ahead: list[Tensor]
+
+
+class _Key(NamedTuple):
+    room: Room
+    sharing: Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured:
+    graph: torch.cuda.CUDAGraph
+    inputs: Tensor
+    hidden_RC: Tensor
+
+
+class PromptGraphs:
+    """Run steps with prompts in fixed room; one that has been met often enough is captured.
+
+    limit: the most tokens of such a step, padding included; 0 turns this off, as does an attention that does not pad.
+    patience: how many steps of a room run without padding, before one is captured: kernels are compiled by then, and
+    what is met once costs nothing.  capture: off, every step is launched kernel by kernel, and needs no GPU.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        pool: KVPool,
+        attention: Attention,
+        rows: Rows,
+        staging: Staging,
+        *,
+        capture: bool,
+        patience: int = 1,
+    ) -> None:
+        self.limit = tokens_at_most(model.config) if attention.pads else 0
+        self.patience = patience
+        self._model = model
+        self._pool = pool
+        self._attention = attention
+        self._rows = rows
+        self._staging = staging
+        self._capture = capture
+        self._met: Counter[Room] = Counter()
+        self._captured: OrderedDict[_Key, _Captured] = OrderedDict()
+        self._memory: Any = None  # the graphs' pool, as torch names it
+        self._size_bytes = 0
+
+    @property
+    def captured(self) -> tuple[Room, ...]:
+        """Tell what has a graph, the least recently used first."""
+        return tuple(key.room for key in self._captured)
+
+    @property
+    def size_bytes(self) -> int:
+        """Tell the device memory that captures have taken."""
+        return self._size_bytes
+
+    def room_for(self, step: Step) -> Room | None:
+        """Tell in which room a step runs; None if it had better be launched as it is."""
+        if not self.limit or not step.extends or any(map(_asks_for_more, step.extends)):
+            return None
+        decoding = len(step.decode_rows) // 4
+        sizes = [len(extend.tokens) // 4 for extend in step.extends]
+        tokens = sum(sizes)
+        if tokens + decoding > self.limit or max(sizes) >= _LONG_PROMPT:
+            return None
+        longest = max(extend.start + size for extend, size in zip(step.extends, sizes, strict=True))
+        most = self._rows.max_rows
+        padded = next(size for size in _TOKENS if size >= tokens)
+        room = Room(
+            tokens=padded,
+            extends=min(_power(len(sizes), 4), padded, most),
+            decodes=min(max(8, _power(decoding, 2)), most) if decoding else 0,
+            reach=self._reach(longest),
+        )
+        if room.tokens + room.decodes > self.limit:
+            return None
+        self._met[room] += 1
+        return room if self._met[room] > self.patience else None
+
+    def _reach(self, keys: int) -> int:
+        """Round up what decides in how many parts keys are taken."""
+        context = self._rows.context_length
+        return min((reach for reach in _REACHES if keys <= reach < context), default=context)
+
+    def run(
+        self,
+        step: Step,
+        room: Room,
+        ahead: Sequence[np.ndarray],
+        groups: PackedGroups | None = None,
+        extend_groups: PackedGroups | None = None,
+    ) -> Computed:
+        """Send a step and launch its layers.
+
+        ahead: arrays that go first in the transfer.  groups: as packed for `room.decodes` decoding rows.
+        extend_groups: as packed for extends of `room.tokens` tokens.
+        """
+        rows = self._rows
+        laid = lay_out_padded(step, rows, room, self._pool.dummy_slot, groups, extend_groups)
+        prefixes, written = rows.prefixes.staged()
+        sent = self._staging.send((*ahead, *prefixes, laid.words, laid.sampled_N, laid.ends_N))
+        before, found, (words, sampled_N, ends_N) = sent[: len(ahead)], sent[len(ahead) : -3], sent[-3:]
+        rows.prefixes.write(found, written, rows.tables)
+        hidden_RC = self._launch(words, _Key(room, self._sharing(groups, extend_groups)))
+        count = len(laid.sampled_N)
+        sampled = Sampled(laid.sampled_N.astype(np.int64), sampled_N.long(), laid.ends_N)
+        return Computed(hidden_RC[:count], sampled, ends_N.long(), before)
+
+    def _sharing(self, groups: PackedGroups | None, extend_groups: PackedGroups | None) -> Sharing:
+        sharing = Sharing()
+        if groups is not None:
+            sharing = sharing._replace(kind=groups.kind, words=groups.room)
+        if extend_groups is not None:
+            sharing = sharing._replace(
+                extend_kind=extend_groups.kind,
+                extend_words=extend_groups.room,
+                extend_parts=max(256, _power(extend_groups.parts, 2)),
+                own_keys=self._reach(extend_groups.own_keys),
+            )
+        return sharing
+
+    def _launch(self, words: Tensor, key: _Key) -> Tensor:
+        found = self._captured.get(key)
+        if found is None:
+            hidden_RC = self._pass(words, key)
+            if self._capture and self._size_bytes < _MOST_BYTES:
+                self._captured[key] = self._record(key)
+                if len(self._captured) > _MOST_GRAPHS:
+                    self._captured.popitem(last=False)
+            return hidden_RC
+        self._captured.move_to_end(key)
+        found.inputs[: len(words)].copy_(words)
+        found.graph.replay()
+        return found.hidden_RC
+
+    def _record(self, key: _Key) -> _Captured:
+        inputs = torch.zeros(room_words(*key), dtype=torch.int32, device=self._rows.device)
+        free = torch.cuda.mem_get_info(self._rows.device)[0]
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
+            hidden_RC = self._pass(inputs, key)
+        self._memory = self._memory or graph.pool()
+        self._size_bytes += max(0, free - torch.cuda.mem_get_info(self._rows.device)[0])
+        return _Captured(graph, inputs, hidden_RC)
+
+    def _pass(self, words: Tensor, key: _Key) -> Tensor:
+        """Write the new slots into the tables, and run the layers."""
+        rows, room = self._rows, key.room
+        fields = split(words, room)
+        owners_T = fields.owners_T.long()
+        rows.tables.index_put_((owners_T, fields.columns_T.long()), fields.slots_T)
+        tokens_T = torch.cat((fields.tokens_E.long(), rows.last_tokens[owners_T[room.tokens :]]))
+        batch = padded_batch(fields, room, key.sharing, rows.tables)
+        plan = self._attention.plan(batch)
+        return self._model.forward(
+            tokens_T,
+            batch.positions_T,
+            batch.slots_T,
+            self._pool,
+            self._attention,
+            plan,
+            fields.index_R.long(),
+        )
+
+
+def _asks_for_more(extend: Extend) -> bool:
+    """Tell whether more is wanted of an extend than what stands behind its last token."""
+    return bool(extend.targets) or extend.next_logprobs
+
+
+def _power(count: int, base: int) -> int:
+    """Give the smallest power of `base`, but 1, that is at least `count`."""
+    size = base
+    while size < count:
+        size *= base
+    return size
