@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ...kernels.sampling import Draw, Sorting
@@ -20,30 +19,37 @@ class Choice:
     """What N sampled rows need.  Lists hold indices among the N, on the host.
 
     draw, keys: of the rows with a temperature; keys int64 on the host.  bias: rows, tokens and values, on the device.
-    top_logprobs: the widest asked for.  cuts: whether any row has a top-k, a top-p or a min-p.
+    adjusted: those whose logits may be adjusted.  logprobs_L: logprobs, int64, on the device.  top_logprobs: the widest
+    asked for.  cuts: whether a row whose logits may be left as they are has a top-k, a top-p or a min-p.
+    adjusted_cuts: whether one of `adjusted` has.
     """
 
     draw: Draw | None
     random: np.ndarray
     keys: np.ndarray
+    adjusted: list[int]
     penalized: list[int]
+    biased: list[int]
     bias: tuple[Tensor, Tensor, Tensor] | None
     minimum: list[int]
     grammar: list[int]
     logprobs: list[int]
+    logprobs_L: Tensor | None
     top_logprobs: int
     cuts: bool
+    adjusted_cuts: bool
 
     @property
     def plain(self) -> bool:
         """Whether nothing but a temperature touches the logits, and only tokens are wanted."""
-        return not (self.penalized or self.bias or self.minimum or self.grammar or self.logprobs)
+        return not (self.adjusted or self.logprobs)
 
 
 class Chooser:
     """Make the Choice of a set of rows, or find it again: batches decode many steps between changes.
 
-    draws: whether choices say how to draw; a device that reads its rows' parameters itself needs no `draw`.
+    draws: whether choices say how to draw, and with what bias; a device that reads its rows' parameters itself needs
+    neither.
     """
 
     def __init__(self, rows: Rows, *, draws: bool = True) -> None:
@@ -67,18 +73,25 @@ class Chooser:
             return np.flatnonzero(features & bit).tolist()
 
         random = np.flatnonzero(features & RANDOM)
-        logprobs = having(LOGPROB)
+        cuts = (features & (SORTED | MIN_P)) != 0
+        adjusted = (features & (PENALTY | BIAS | MINIMUM | GRAMMAR)) != 0
+        always = (features & (PENALTY | BIAS | GRAMMAR)) != 0  # and not only until there are tokens enough
+        logprobs, biased = having(LOGPROB), having(BIAS)
         return Choice(
             draw=self._draw(sampled, features, random) if len(random) and self._draws else None,
             random=random,
             keys=rows.keys[sampled[random]],
+            adjusted=np.flatnonzero(adjusted).tolist(),
             penalized=having(PENALTY),
-            bias=self._bias(sampled, having(BIAS)),
+            biased=biased,
+            bias=self._bias(sampled, biased) if biased and self._draws else None,
             minimum=having(MINIMUM),
             grammar=having(GRAMMAR),
             logprobs=logprobs,
+            logprobs_L=to_device(logprobs, rows.device) if logprobs else None,
             top_logprobs=max((rows.live(int(sampled[index])).top_logprobs for index in logprobs), default=0),
-            cuts=bool(np.any(features & (SORTED | MIN_P))),
+            cuts=bool(np.any(cuts & ~always)),
+            adjusted_cuts=bool(np.any(cuts & adjusted)),
         )
 
     def _draw(self, sampled: np.ndarray, features: np.ndarray, random: np.ndarray) -> Draw:
@@ -102,20 +115,13 @@ class Chooser:
             width=int(top_k.max()),
         )
 
-    def _bias(self, sampled: np.ndarray, biased: list[int]) -> tuple[Tensor, Tensor, Tensor] | None:
-        if not biased:
-            return None
-        indices: list[int] = []
-        tokens: list[Tensor] = []
-        values: list[Tensor] = []
-        for index in biased:
-            extras = self._rows.live(int(sampled[index]))
-            if extras.bias_tokens is None or extras.bias_values is None:
-                continue
-            indices.extend([index] * len(extras.bias_tokens))
-            tokens.append(extras.bias_tokens)
-            values.append(extras.bias_values)
-        return self._index(np.array(indices, np.int64)), torch.cat(tokens), torch.cat(values)
+    def _bias(self, sampled: np.ndarray, biased: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        extras = [self._rows.live(int(sampled[index])) for index in biased]
+        return (
+            self._index(np.repeat(biased, [len(each.bias_tokens) for each in extras])),
+            self._index(np.concatenate([each.bias_tokens for each in extras])),
+            to_device(np.concatenate([each.bias_values for each in extras]), self._rows.device),
+        )
 
     def _index(self, values: np.ndarray) -> Tensor:
         return to_device(values.astype(np.int64), self._rows.device)

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from ...kernels.random import key_of
+from ...kernels.sampler.adjustments import Adjustments
+from ...kernels.sampler.logprobs import log_probabilities
 from ...kernels.sampler.parameters import DeviceSampling
 from ...kernels.sampler.sampler import Sampler
 from ..sampling import SamplingParams
@@ -25,6 +27,7 @@ class DeviceDraw:
         lines = rows.max_rows + 1  # padding's is the last, and greedy
         self._parameters = DeviceSampling.empty(lines, rows.device)
         self._sampler = Sampler(lines, rows.vocabulary, rows.device)
+        self.blocks, self.block = self._sampler.blocks, self._sampler.block
         self._begun: list[tuple[int, int, float, int, float, float]] = []
 
     def begin(self, row: int, sampling: SamplingParams, seed: int) -> None:
@@ -60,10 +63,22 @@ class DeviceDraw:
         written.top_p_R.index_copy_(0, at, top_p.view(torch.float32))
         written.min_p_R.index_copy_(0, at, min_p.view(torch.float32))
 
-    def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool) -> tuple[Tensor, Tensor]:
-        tokens_N = torch.empty(len(rows_N), dtype=torch.int64, device=logits_NV.device)
-        best_N = torch.empty(len(rows_N), dtype=torch.float32, device=logits_NV.device)
+    def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool, room: int = 0) -> Tensor:
+        count = len(rows_N)
+        words = torch.empty(2 * count + room, dtype=torch.int32, device=logits_NV.device)
+        tokens_N, best_N = words[:count], words[count : 2 * count].view(torch.float32)
         self._sampler.sample(
             logits_NV, rows_N, positions_N, self._parameters, tokens_N, best_N, self._rows.last_tokens, cuts=cuts
         )
-        return tokens_N, best_N
+        return words
+
+    def redraw(self, logits_NV: Tensor, adjustments: Adjustments, words: Tensor, room: int, *, cuts: bool) -> None:
+        tokens_N, best_N = words[:room], words[room : 2 * room].view(torch.float32)
+        self._sampler.redraw(
+            logits_NV, adjustments, self._parameters, tokens_N, best_N, self._rows.last_tokens, cuts=cuts
+        )
+
+    def log_probabilities(
+        self, logits_NV: Tensor, places_L: Tensor, tokens_N: Tensor, width: int, words: Tensor
+    ) -> None:
+        log_probabilities(logits_NV, places_L, tokens_N, width, words)

@@ -5,7 +5,8 @@
 
 A step that only decodes is one transfer and one graph; any other is laid out in one transfer, and its layers are
 launched kernel by kernel, or as a graph where that takes the host longer than the device.  Sampling reads each row's
-parameters on the device.  `collect` waits for a transfer on a stream of its own.
+parameters on the device; rows with penalties, masks, bans or a bias are sampled once more, from adjusted logits.
+`collect` waits for a transfer on a stream of its own.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from ...kernels.kv_pool import KVPool
 from ...models.model import Model
 from ..grammar import GrammarCache
 from ..messages import Begin, Extend, Step, StepDone
+from .adjust import Adjuster
 from .batch import Sampled
-from .choose import Chooser
+from .choose import Choice, Chooser
 from .graphs import DecodeGraphs, Draw, Shape
 from .groups import GroupPacker
 from .kv_reads import KVReads
 from .layout import lay_out, read_decodes
 from .padding import Room
 from .prompt_graphs import PromptGraphs
-from .result import Packed, pack
+from .result import Packed
 from .returns import Returns
 from .rows import Rows
 from .runner import Pass, Runner
 from .staging import Staging
 from .timing import Span
-from .to_device import to_device
 
 __all__ = ["DeviceRunner"]
 
@@ -47,11 +48,12 @@ __all__ = ["DeviceRunner"]
 class DevicePass(Pass):
     """A step on its way through a GPU.
 
-    packed is there before sampling where a graph has drawn already; shape is that graph's then.  span: when the device
-    began and ended it.
+    packed is there before sampling where a graph has drawn already, and nothing more is wanted; shape is that graph's
+    then.  drawn_2B: what a graph has drawn where more is wanted.  span: when the device began and ended it.
     """
 
     positions_N: Tensor | None = None
+    drawn_2B: Tensor | None = None
     shape: Shape | None = None
     span: Span | None = None
 
@@ -85,6 +87,7 @@ class DeviceRunner(Runner):
         self._groups = GroupPacker(attention, rows.max_rows)
         self._reads = KVReads(pool, model.config.windows)
         self._draw = draw
+        self._adjuster = Adjuster(rows, draw.blocks, draw.block)
         self._returns = Returns(rows.device)
         self._span: Span | None = None  # the last step's
 
@@ -128,14 +131,15 @@ class DeviceRunner(Runner):
         count = len(decodes)
         running.span = Span(self.rows.device, self._span)
         groups = self._groups.pack(step, self.graphs.size_for(count))
-        decoded = self.graphs.run(decodes, groups)
-        self._count_reads(step, groups)
         rows = decodes.rows.astype(np.int64)
-        running.sampled = Sampled(rows, decoded.rows_B[:count], self.rows.lengths[rows])
         running.choice = self._chooser.choose(rows)
+        decoded = self.graphs.run(decodes, groups, cuts=running.choice.cuts)
+        self._count_reads(step, groups)
+        running.sampled = Sampled(rows, decoded.rows_B[:count], self.rows.lengths[rows])
         running.logits_NV = decoded.logits_BV[:count]
         running.positions_N = decoded.positions_B[:count]
-        if running.choice.plain and not running.choice.cuts:
+        running.drawn_2B = decoded.packed_2B
+        if running.choice.plain:
             running.packed = Packed(decoded.packed_2B, count, room=len(decoded.packed_2B) // 2)
             running.shape = decoded.shape
 
@@ -157,34 +161,50 @@ class DeviceRunner(Runner):
         assert isinstance(running, DevicePass)
         sampled, choice, logits_NV = running.sampled, running.choice, running.logits_NV
         if sampled is not None and choice is not None and logits_NV is not None:
-            asked = to_device(choice.logprobs, logits_NV.device) if choice.logprobs else None
-            raw_LV = None if asked is None else logits_NV[asked].float()
+            running.surplus = self._forward.ahead(sampled, choice)
             if running.packed is None:
-                running.surplus = self._forward.ahead(sampled, choice)
-                tokens_N, best_N = self._sample(running, logits_NV, sampled)
-                self._count(running, sampled, choice, tokens_N)
-                running.packed = pack(tokens_N, best_N, raw_LV, choice)
+                running.packed = self._sample(running, logits_NV, sampled, choice)
                 running.packed.send(self._returns)
             else:
-                self.rows.generated[sampled.rows] += 1
                 assert running.shape is not None
                 self.graphs.keep(running.shape, running.packed.send(self._returns))
-            running.logits_NV = None
+            self._lengthen(sampled, running.surplus)
+            running.logits_NV = running.drawn_2B = None
         for _, packed in running.scored:
             packed.send(self._returns)
         if running.span is not None:
             running.span.end()
             self._span = running.span
 
-    def _sample(self, running: DevicePass, logits_NV: Tensor, sampled: Sampled) -> tuple[Tensor, Tensor]:
-        assert running.choice is not None
-        assert running.positions_N is not None
-        if not running.choice.plain:
-            logits_NV = logits_NV.to(torch.float32, copy=True)  # a graph's logits are written again by its next replay
-            masks = self._adjust(logits_NV, sampled, running.choice)
-            if masks is not None:
-                masks.apply(logits_NV)
-        return self._draw(logits_NV, sampled.rows_N, running.positions_N, cuts=running.choice.cuts)
+    def _sample(self, running: DevicePass, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> Packed:
+        """Launch what is not drawn yet, the adjusted rows once more, and log-probabilities, all into one tensor."""
+        more = len(choice.logprobs) * (1 + 2 * choice.top_logprobs)
+        if running.drawn_2B is None:
+            assert running.positions_N is not None
+            room = len(sampled.rows)
+            words = self._draw(logits_NV, sampled.rows_N, running.positions_N, cuts=choice.cuts, room=more)
+        else:  # what a graph has drawn is written again by its next replay
+            room = len(running.drawn_2B) // 2
+            words = running.drawn_2B.new_empty(2 * room + more)
+            words[: 2 * room].copy_(running.drawn_2B)
+        if choice.adjusted:
+            masks, banned = self._withheld(sampled, choice)
+            adjustments = self._adjuster.gather(sampled, choice, running.surplus, masks, banned)
+            if adjustments is not None:
+                self._draw.redraw(logits_NV, adjustments, words, room, cuts=choice.adjusted_cuts)
+        if choice.logprobs_L is not None:
+            self._draw.log_probabilities(logits_NV, choice.logprobs_L, words, choice.top_logprobs, words[2 * room :])
+        width = choice.top_logprobs
+        return Packed(words, len(sampled.rows), room=room, logprobs=len(choice.logprobs), width=width)
+
+    def _log_probabilities(self, logits_BV: Tensor, targets_B: Tensor, width: int) -> tuple[Tensor, ...]:
+        count = len(targets_B)
+        words = torch.empty(count * (1 + 2 * width), dtype=torch.int32, device=logits_BV.device)
+        places_B = torch.arange(count, device=logits_BV.device)
+        self._draw.log_probabilities(logits_BV, places_B, targets_B, width, words)
+        chosen, tokens, logprobs = words.split((count, count * width, count * width))
+        columns = tokens.view(count, width), logprobs.view(torch.float32).view(count, width)
+        return chosen.view(torch.float32), *(columns if width else ())
 
     def collect(self, running: Pass) -> StepDone:
         assert isinstance(running, DevicePass)

@@ -10,7 +10,6 @@ from ..messages import Extend, Forced
 from .batch import Sampled
 from .choose import Choice
 from .rows import BIAS, LOGPROB, Rows
-from .to_device import to_device
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -61,5 +60,4 @@ class FastForward:
             return
         rows.generated[row] += len(tokens)
         if rows.penalties.has(row):
-            for token in to_device(tokens.astype(np.int64), rows.device).split(1):
-                rows.penalties.count([row], token)
+            rows.penalties.add(row, tokens)

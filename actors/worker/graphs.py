@@ -3,14 +3,14 @@
 A graph is captured for a number of rows; a step with fewer is padded with rows that are nobody's.  What changes from
 step to step is read on the device: rows, slots, positions and lengths from one tensor that each step's transfer fills.
 Rows that attend together have graphs of their own, one for each kind of groups, so that steps without pay nothing; the
-groups stand in the same tensor.
+groups stand in the same tensor.  So have steps in which a row has a top-k, a top-p or a min-p, for the search of cuts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from ...kernels.attention.interface import Attention, AttentionBatch
 from ...kernels.attention.row_groups import Groups, PackedGroups
 from ...kernels.kv_pool import KVPool
+from ...kernels.sampler.adjustments import Adjustments
 from ...models.model import Model
 from ..sampling import SamplingParams
 from .layout import Decodes, padded, views
@@ -27,11 +28,23 @@ from .staging import Staging
 
 __all__ = ["DecodeGraphs", "Decoded", "Draw", "Shape", "sizes"]
 
-Shape = tuple[int, int]
+
+class Shape(NamedTuple):
+    """What a graph is captured for: so many rows, a kind of groups, -1 for none, and whether rows may have cuts."""
+
+    size: int
+    kind: int
+    cuts: bool
 
 
 class Draw(Protocol):
-    """Sample rows on the device, and write their tokens to the rows' last tokens."""
+    """Sample rows on the device, and write their tokens to the rows' last tokens.
+
+    blocks, block: into how many pieces of how many tokens it cuts a row.
+    """
+
+    blocks: int
+    block: int
 
     def begin(self, row: int, sampling: SamplingParams, seed: int) -> None:
         """Take how a row is to be sampled."""
@@ -45,10 +58,28 @@ class Draw(Protocol):
         """Keep on the device what `staged` gave and has been sent."""
         ...
 
-    def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool) -> tuple[Tensor, Tensor]:
-        """Give tokens, int32 or int64 [N], and each row's greatest logit, float32 [N].
+    def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool, room: int = 0) -> Tensor:
+        """Give tokens, int32 [N], and each row's greatest logit, float32 [N], side by side as int32.
 
-        positions_N: where the tokens will stand.  cuts: whether a row may have a top-k, a top-p or a min-p.
+        positions_N: where the tokens will stand.  cuts: whether a row may have a top-k, a top-p or a min-p.  room: how
+        many words are to be free behind them.
+        """
+        ...
+
+    def redraw(self, logits_NV: Tensor, adjustments: Adjustments, words: Tensor, room: int, *, cuts: bool) -> None:
+        """Sample some rows once more, from adjusted logits, and remember what they draw.
+
+        logits_NV are not written to.  words: what a call gave; tokens stand at its front, greatest logits from `room`
+        on.  cuts: of the rows that are adjusted.
+        """
+        ...
+
+    def log_probabilities(
+        self, logits_NV: Tensor, places_L: Tensor, tokens_N: Tensor, width: int, words: Tensor
+    ) -> None:
+        """Write tokens_N's log-probabilities, then the `width` most likely tokens, then theirs, to words, int32.
+
+        places_L: which of the N lines are wanted.
         """
         ...
 
@@ -57,9 +88,9 @@ class Draw(Protocol):
 class Decoded:
     """What a decode pass left on the device, padding included, until the next pass of its shape.
 
-    shape: its size, and the kind of its groups, -1 if it had none.  rows_B, positions_B: int64, the rows and where
-    their sampled tokens will stand.  logits_BV: not to be written to.  packed_2B: what was drawn, as result.Packed has
-    it: tokens, then greatest logits; right for rows without cuts and with nothing else done to their logits.
+    rows_B, positions_B: int64, the rows and where their sampled tokens will stand.  logits_BV: not to be written to.
+    packed_2B: what was drawn, as result.Packed has it: tokens, then greatest logits; right for rows with nothing else
+    done to their logits, and without cuts unless the shape has them.
     """
 
     shape: Shape
@@ -90,7 +121,7 @@ def sizes(most: int) -> tuple[int, ...]:
 
 
 class DecodeGraphs:
-    """Run decode steps, capturing a graph the first time a size and kind of groups is met.
+    """Run decode steps, capturing a graph the first time a shape is met.
 
     The first step of a shape runs launch by launch (which also compiles its kernels) and is captured behind it; all
     later ones are replays.  `capture` off runs every step that way, and needs no GPU; the attention may then read
@@ -134,13 +165,13 @@ class DecodeGraphs:
         """Tell with how many rows a step of `count` runs."""
         return next(size for size in self._sizes if size >= count)
 
-    def run(self, decodes: Decodes, groups: PackedGroups | None = None) -> Decoded:
+    def run(self, decodes: Decodes, groups: PackedGroups | None = None, *, cuts: bool = False) -> Decoded:
         """Launch one decode pass; the first len(decodes) lines of the result are the step's.
 
-        groups: as packed for `size_for` as many rows.
+        groups: as packed for `size_for` as many rows.  cuts: whether a row may have a top-k, a top-p or a min-p.
         """
         size = self.size_for(len(decodes))
-        shape = (size, -1 if groups is None else groups.kind)
+        shape = Shape(size, -1 if groups is None else groups.kind, cuts)
         arrays = padded(decodes, size, self._rows.max_rows, self._pool.dummy_slot)
         sent = arrays if groups is None else (*arrays, groups.words_W)
         if (found := self._captured.get(shape)) is not None:
@@ -167,13 +198,13 @@ class DecodeGraphs:
         free = torch.cuda.mem_get_info(self._rows.device)[0]
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-            outputs = self._pass(inputs, shape, [self._rows.context_length] * shape[0])
+            outputs = self._pass(inputs, shape, [self._rows.context_length] * shape.size)
         self._memory = self._memory or graph.pool()
         self._size_bytes += max(0, free - torch.cuda.mem_get_info(self._rows.device)[0])
         return _Captured(graph, inputs, outputs)
 
     def _pass(self, inputs: Tensor, shape: Shape, lengths: list[int]) -> Decoded:
-        size, kind = shape
+        size, kind, cuts = shape
         rows, slots, positions, lengths_R = views(inputs, size)
         rows_B, positions_B, slots_B, ends_B = rows.long(), positions.long(), slots.long(), lengths_R.long()
         tables = self._rows.tables
@@ -196,6 +227,5 @@ class DecodeGraphs:
             self._rows.last_tokens[rows_B], positions_B, slots_B, self._pool, self._attention, plan
         )
         logits_BV = self._model.logits(hidden_BC)
-        tokens_B, best_B = self._draw(logits_BV, rows_B, ends_B, cuts=False)
-        packed_2B = torch.cat((tokens_B.to(torch.int32), best_B.view(torch.int32)))
+        packed_2B = self._draw(logits_BV, rows_B, ends_B, cuts=cuts)
         return Decoded(shape, rows_B, ends_B, logits_BV, packed_2B)

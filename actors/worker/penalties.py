@@ -75,6 +75,11 @@ class Penalties:
         self._subtracted[lines, tokens_B] = subtracted(counts_B, frequency_B, presence_B)
         self._divisors[lines, tokens_B] = repetition_B
 
+    def add(self, row: int, tokens: np.ndarray) -> None:
+        """Put several new tokens of a row on its line."""
+        for token in self._index(tokens.tolist()).split(1):
+            self.count([row], token)
+
     def _bincount(self, tokens: np.ndarray) -> Tensor:
         inside = tokens[tokens < self._vocabulary]
         return to_device(np.bincount(inside, minlength=self._vocabulary).astype(np.int32), self._device)

@@ -13,7 +13,6 @@ from ...kernels.sampling import log_probabilities, top
 from ..messages import RowFailure
 from .choose import Choice
 from .returns import Arrival, Returns
-from .to_device import to_device
 
 __all__ = ["NO_NUMBERS", "Packed", "Result", "pack"]
 
@@ -84,8 +83,7 @@ def pack(tokens_N: Tensor, best_N: Tensor, raw_LV: Tensor | None, choice: Choice
     """Pack what N rows drew, and for the rows that want them the log-probabilities of raw_LV, their raw logits."""
     if raw_LV is None:
         return Packed.of(tokens_N, best_N)
-    asked_L = to_device(choice.logprobs, tokens_N.device)
-    logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[asked_L].long())
+    logprobs_LV, chosen_L = log_probabilities(raw_LV, tokens_N[choice.logprobs_L].long())
     if not choice.top_logprobs:
         return Packed.of(tokens_N, best_N, chosen_L)
     return Packed.of(tokens_N, best_N, chosen_L, *top(logprobs_LV, choice.top_logprobs))

@@ -16,6 +16,7 @@ from torch import Tensor
 from ...kernels.random import key_of
 from ..messages import Begin
 from ..sampling import SamplingParams
+from .device_penalties import DevicePenalties
 from .penalties import Penalties
 from .prefixes import Prefixes
 from .to_device import to_device
@@ -51,22 +52,26 @@ LOGPROB = 128
 GREEDY_BELOW = 1e-6
 
 
+def _nothing() -> np.ndarray:
+    return np.zeros(0, np.int64)
+
+
 @dataclass(slots=True)
 class Extras:
     """What only some rows have.
 
-    limit: max_new_tokens.  banned: int64 ids kept out until `minimum` tokens are there.  bias: int64 ids and float32
-    values.  forced: int32, tokens its matcher has taken and the row was not given yet.  failure: why the row cannot be
-    sampled any more.
+    limit: max_new_tokens.  banned: int64 ids kept out until `minimum` tokens are there.  bias: int64 ids and values,
+    float32 if there are any.  forced: int32, tokens its matcher has taken and the row was not given yet.  failure: why
+    the row cannot be sampled any more.
     """
 
     request: int
     top_logprobs: int = 0
     limit: int = 0
     minimum: int = 0
-    banned: Tensor | None = None
-    bias_tokens: Tensor | None = None
-    bias_values: Tensor | None = None
+    banned: np.ndarray = field(default_factory=_nothing)
+    bias_tokens: np.ndarray = field(default_factory=_nothing)
+    bias_values: np.ndarray = field(default_factory=_nothing)
     matcher: LLMatcher | None = None
     forced: np.ndarray | None = None
     failure: str = ""
@@ -104,7 +109,7 @@ class Rows:
     temperature: np.ndarray = field(init=False)
     top_p: np.ndarray = field(init=False)
     min_p: np.ndarray = field(init=False)
-    penalties: Penalties = field(init=False)
+    penalties: Penalties | DevicePenalties = field(init=False)
 
     def __post_init__(self) -> None:
         rows, device = self.max_rows, self.device
@@ -121,7 +126,7 @@ class Rows:
         self.temperature = np.ones(rows, np.float32)
         self.top_p = np.ones(rows, np.float64)
         self.min_p = np.zeros(rows, np.float32)
-        self.penalties = Penalties(self.vocabulary, device)
+        self.penalties = (DevicePenalties if self.staged else Penalties)(self.vocabulary, device)
 
     def live(self, row: int) -> Extras:
         extras = self.extras[row]
@@ -169,11 +174,11 @@ class Rows:
             eos = np.frombuffer(begin.eos, np.int32)
             banned = np.union1d(eos, np.asarray(sampling.stop_token_ids, np.int32))
             extras.minimum = sampling.min_new_tokens
-            extras.banned = self._tensor(banned[banned < self.vocabulary].astype(np.int64))
+            extras.banned = banned[banned < self.vocabulary].astype(np.int64)
             features |= MINIMUM
         if sampling.logit_bias:
-            extras.bias_tokens = self._tensor(np.fromiter(sampling.logit_bias.keys(), np.int64))
-            extras.bias_values = self._tensor(np.fromiter(sampling.logit_bias.values(), np.float32))
+            extras.bias_tokens = np.fromiter(sampling.logit_bias.keys(), np.int64)
+            extras.bias_values = np.fromiter(sampling.logit_bias.values(), np.float32)
             features |= BIAS
         return features | (GRAMMAR if sampling.constraint is not None else 0)
 

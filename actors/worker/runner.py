@@ -30,6 +30,7 @@ from .batch import Batch, Sampled, build_batch
 from .choose import Choice, Chooser
 from .forced import FastForward
 from .masks import Masks, RowMasks
+from .penalties import Penalties
 from .result import NO_NUMBERS, Packed, Result, pack
 from .rows import Extras, Rows
 from .to_device import to_device
@@ -216,11 +217,15 @@ class Runner:
         for hidden_BC, targets_B in zip(
             hidden_MC.split(self._scored_at_once), targets_M.split(self._scored_at_once), strict=True
         ):
-            logprobs_BV, chosen_B = log_probabilities(self._model.logits(hidden_BC).float(), targets_B)
-            parts.append((chosen_B, *top(logprobs_BV, width)) if width else (chosen_B,))
+            parts.append(self._log_probabilities(self._model.logits(hidden_BC), targets_B, width))
         columns = [torch.cat(column) for column in zip(*parts, strict=True)]
         nothing = hidden_MC.new_empty(0, dtype=torch.float32)
         return Packed.of(targets_M[:0], nothing, *columns)
+
+    def _log_probabilities(self, logits_BV: Tensor, targets_B: Tensor, width: int) -> tuple[Tensor, ...]:
+        """Give the targets' log-probabilities, and if width is not 0 the most likely tokens with theirs."""
+        logprobs_BV, chosen_B = log_probabilities(logits_BV.float(), targets_B)
+        return (chosen_B, *top(logprobs_BV, width)) if width else (chosen_B,)
 
     # --- sampling ------------------------------------------------------------------------------------------------
 
@@ -229,11 +234,12 @@ class Runner:
         sampled, choice, logits_NV = running.sampled, running.choice, running.logits_NV
         if sampled is None or choice is None or logits_NV is None:
             return
-        raw_LV = logits_NV[to_device(choice.logprobs, logits_NV.device)] if choice.logprobs else None
+        raw_LV = None if choice.logprobs_L is None else logits_NV[choice.logprobs_L]
         running.surplus = self._forward.ahead(sampled, choice)
         masks = None if choice.plain else self._adjust(logits_NV, sampled, choice)
         tokens_N, best_N = self._choose(logits_NV, sampled, choice, masks)
         self.rows.last_tokens.index_copy_(0, sampled.rows_N, tokens_N)
+        self._lengthen(sampled, running.surplus)
         self._count(running, sampled, choice, tokens_N)
         running.packed = pack(tokens_N, best_N, raw_LV, choice)
         running.logits_NV = None
@@ -252,28 +258,45 @@ class Runner:
             masks.apply(logits_NV)
         return sample(logits_NV, draw, None if uniform_M is None else to_device(uniform_M, self.rows.device))
 
-    def _count(self, running: Pass, sampled: Sampled, choice: Choice, tokens_N: Tensor) -> None:
-        """Count new tokens, and let the penalties know of them."""
+    def _lengthen(self, sampled: Sampled, surplus: frozenset[int]) -> None:
+        """Count new tokens."""
         self.rows.generated[sampled.rows] += 1
-        penalized = choice.penalized
-        if running.surplus:
-            self.rows.generated[sampled.rows[list(running.surplus)]] -= 1
-            penalized = [index for index in penalized if index not in running.surplus]
+        if surplus:
+            self.rows.generated[sampled.rows[list(surplus)]] -= 1
+
+    def _count(self, running: Pass, sampled: Sampled, choice: Choice, tokens_N: Tensor) -> None:
+        """Let the penalties know of new tokens."""
+        penalized = [index for index in choice.penalized if index not in running.surplus]
         if penalized:
             counted_P = to_device(penalized, tokens_N.device)
-            self.rows.penalties.count([sampled.listed[i] for i in penalized], tokens_N[counted_P].long())
+            self._penalties().count([sampled.listed[i] for i in penalized], tokens_N[counted_P].long())
+
+    def _penalties(self) -> Penalties:
+        penalties = self.rows.penalties
+        assert isinstance(penalties, Penalties), "a device's rows are counted by its sampler"
+        return penalties
 
     def _adjust(self, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> Masks | None:
         """Apply penalties, bans and bias, in place; give the grammars' masks, which are still to be applied."""
         rows = sampled.listed
         if choice.penalized:
-            self.rows.penalties.apply(logits_NV, choice.penalized, [rows[i] for i in choice.penalized])
-        masks, complete = self._take_masks(sampled, choice) if choice.grammar else (None, set[int]())
-        if choice.minimum:
-            self._ban_endings(logits_NV, rows, [index for index in choice.minimum if index not in complete])
+            self._penalties().apply(logits_NV, choice.penalized, [rows[i] for i in choice.penalized])
+        masks, banned = self._withheld(sampled, choice)
+        if banned:
+            self._ban_endings(logits_NV, rows, banned)
         if choice.bias is not None:
             add_bias(logits_NV, *choice.bias)
         return masks
+
+    def _withheld(self, sampled: Sampled, choice: Choice) -> tuple[Masks | None, list[int]]:
+        """Give the grammars' masks, and the indices of the rows that are not yet long enough to end."""
+        masks, complete = self._take_masks(sampled, choice) if choice.grammar else (None, set[int]())
+        listed, generated = sampled.listed, self.rows.generated
+        return masks, [
+            index
+            for index in choice.minimum
+            if index not in complete and generated[listed[index]] < self.rows.live(listed[index]).minimum
+        ]
 
     def _take_masks(self, sampled: Sampled, choice: Choice) -> tuple[Masks | None, set[int]]:
         """Give the grammars' masks, and the rows whose text is complete and can only end."""
@@ -295,17 +318,11 @@ class Runner:
                 complete.add(index)
         return Masks(indices, lines, words_RW), complete
 
-    def _ban_endings(self, logits_NV: Tensor, sampled: list[int], minimum: list[int]) -> None:
-        """Keep ending tokens out of the rows that are not yet long enough."""
-        indices: list[int] = []
-        tokens: list[Tensor] = []
-        for index in minimum:
-            extras = self.rows.live(sampled[index])
-            if extras.banned is not None and self.rows.generated[sampled[index]] < extras.minimum:
-                indices.extend([index] * len(extras.banned))
-                tokens.append(extras.banned)
-        if indices:
-            ban(logits_NV, to_device(indices, logits_NV.device), torch.cat(tokens))
+    def _ban_endings(self, logits_NV: Tensor, sampled: list[int], banned: list[int]) -> None:
+        """Keep ending tokens out of rows."""
+        tokens = [self.rows.live(sampled[index]).banned for index in banned]
+        indices = np.repeat(np.array(banned, np.int64), [len(each) for each in tokens])
+        ban(logits_NV, to_device(indices, logits_NV.device), to_device(np.concatenate(tokens), logits_NV.device))
 
     # --- result --------------------------------------------------------------------------------------------------
 

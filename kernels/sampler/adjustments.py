@@ -55,8 +55,8 @@ class Edits:
     def read(cls, words: Tensor, lines: int, blocks: int) -> Edits:
         """Read what `lay_edits` laid out, int32, once it has been sent."""
         room = lines * (blocks + 1)
-        tokens_E, values_E = words[room:].view(2, -1).unbind(0)
-        return cls(words[:room].view(lines, blocks + 1), tokens_E, values_E.view(torch.float32))
+        half = room + (len(words) - room) // 2
+        return cls(words[:room].view(lines, blocks + 1), words[room:half], words[half:].view(torch.float32))
 
 
 def lay_edits(rows: Sequence[tuple[np.ndarray, np.ndarray]], blocks: int, block: int) -> np.ndarray:

@@ -48,12 +48,13 @@ class Tuning:
 class Sampler:
     """Own the scratch memory that sampling up to `rows` rows at once takes; `sample` allocates nothing.
 
-    One call at a time: calls on one stream are.  blocks: that a row is cut into, of tuning.block tokens each.
+    One call at a time: calls on one stream are.  blocks: that a row is cut into, of `block` tokens each.
     """
 
     def __init__(self, rows: int, vocabulary: int, device: torch.device, tuning: Tuning | None = None) -> None:
         self.vocabulary = vocabulary
         self._tuning = tuning = tuning or Tuning()
+        self.block = tuning.block
         self.blocks = -(-vocabulary // tuning.block)
         self._programs = programs = -(-vocabulary // (tuning.narrow_tile * tuning.narrow_tiles))
 
