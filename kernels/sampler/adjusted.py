@@ -76,7 +76,7 @@ def _remember(history, token, vocabulary, seen, counts):
         tl.store(word, bits | one)
 
 
-@triton.jit(do_not_specialize_on_alignment=_MOVING)
+@triton.jit(do_not_specialize=["mask_words"], do_not_specialize_on_alignment=_MOVING)
 def scan_adjusted(
     logits,
     stride,
@@ -120,7 +120,7 @@ def scan_adjusted(
     tl.store(sums + at, tl.sum(tl.exp2((values - pivot) * scale)))  # NaN if one of the logits is
 
 
-@triton.jit(do_not_specialize_on_alignment=_MOVING)
+@triton.jit(do_not_specialize=["mask_words"], do_not_specialize_on_alignment=_MOVING)
 def choose_adjusted(
     logits,
     stride,

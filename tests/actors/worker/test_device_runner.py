@@ -140,6 +140,45 @@ def test_log_probabilities_of_prompts_and_outputs_agree_with_the_cpu(driver: Dri
     )
 
 
+EVERY_KIND = [
+    WARM,
+    SamplingParams(temperature=0.0, frequency_penalty=0.8, repetition_penalty=1.4),
+    SamplingParams(temperature=1.1, logit_bias={7: 3.0, 256: 30.0, 90: -100.0}, min_new_tokens=4),
+    SamplingParams(temperature=0.9, regex="[a-f]{2,5}-[0-9]+", presence_penalty=0.5, return_logprob=True),
+    SamplingParams(temperature=0.7, repetition_penalty=0.8, return_logprob=True, top_logprobs_num=3),
+    SamplingParams(temperature=1.0, return_logprob=True, top_logprobs_num=2),
+    SamplingParams(temperature=0.8, min_p=0.1, presence_penalty=-0.5),
+    SamplingParams(temperature=1.2, min_p=0.05),
+]
+
+
+def test_wishes_of_every_kind_beside_each_other_are_granted_as_on_a_cpu(driver: Driver, device_driver: Driver) -> None:
+    """All eight, then some with others where they were: lines of penalties, biases and masks change hands."""
+    told = []
+    for each in (driver, device_driver):
+        prompts = [[row, 5, 9, row + 40] for row in range(8)]
+        extends = [
+            each.extend(row, prompts[row], wish, seed=row, context=prompts[row])
+            for row, wish in enumerate(EVERY_KIND)
+        ]  # fmt: skip
+        seen = [each.step(*extends[:5]), each.step(*extends[5:], decode=(0, 2, 4))]
+        seen += [each.step(decode=(0, 1, 2, 3, 4, 5, 6, 7)) for _ in range(3)]
+        output = [3, 3, 8]
+        again = [
+            each.extend(row, [6, 7, *output], EVERY_KIND[kind], seed=kind, output=output, context=[6, 7])
+            for row, kind in ((1, 6), (3, 2), (4, 1))
+        ]
+        seen.append(each.step(*again, decode=(7, 5, 2), retire=(1, 3, 4)))
+        seen += [each.step(decode=(4, 1, 5, 3, 7)), each.step(decode=(1, 4))]
+        told.append(seen)
+    for wanted, given in zip(*told, strict=True):
+        assert read(given.tokens) == read(wanted.tokens)
+        assert floats(given.logprobs) == pytest.approx(floats(wanted.logprobs), abs=1e-4)
+        assert read(given.top_tokens) == read(wanted.top_tokens)
+        assert floats(given.top_logprobs) == pytest.approx(floats(wanted.top_logprobs), abs=1e-4)
+        assert not given.failures
+
+
 def test_a_grammar_holds_on_the_device(device_driver: Driver, tokenizer: Tokenizer) -> None:
     sampling = SamplingParams(temperature=0.0, max_new_tokens=8, regex="[ab]{6}")
     tokens = device_driver.generate([5, 6, 7], sampling, 7)
@@ -224,6 +263,17 @@ MANY_WISHES = SamplingParams(
 )
 
 
+TOLD_WISHES = SamplingParams(
+    temperature=0.9, presence_penalty=0.5, repetition_penalty=1.2, top_logprobs_num=3, max_new_tokens=9
+)
+WISHES = {
+    "warm": WARM,
+    "cut": SamplingParams(temperature=0.9, min_p=0.05, max_new_tokens=9),
+    "many": MANY_WISHES,
+    "told": TOLD_WISHES,
+}
+
+
 def script(driver: Driver, wishes: SamplingParams) -> Iterator[Step]:
     """Prompts alone, prompts beside rows that decode, rows that decode, one that leaves."""
     yield driver.make(driver.extend(0, [1, 2, 3], GREEDY), driver.extend(3, [4, 5, 6, 7], wishes, seed=9))
@@ -248,7 +298,7 @@ def launch_all(driver: Driver, wishes: SamplingParams) -> list[list[int]]:
     return tokens
 
 
-@pytest.mark.parametrize("wishes", [WARM, MANY_WISHES], ids=("warm", "many wishes"))
+@pytest.mark.parametrize("wishes", WISHES.values(), ids=WISHES)
 def test_steps_can_all_be_launched_before_the_first_is_collected(
     driver: Driver, device_driver: Driver, wishes: SamplingParams
 ) -> None:
@@ -258,13 +308,14 @@ def test_steps_can_all_be_launched_before_the_first_is_collected(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not GPU, reason="no GPU")
-@pytest.mark.parametrize("wishes", [WARM, MANY_WISHES], ids=("warm", "many wishes"))
+@pytest.mark.parametrize("wishes", WISHES.values(), ids=WISHES)
 def test_nothing_on_the_way_of_a_step_waits_for_the_gpu(tiny: Path, driver: Driver, wishes: SamplingParams) -> None:
     """Torch raises at whatever would wait.  Before that, every kernel is compiled and every graph captured."""
     wanted = [read(driver.runner.run(step).tokens) for step in script(driver, wishes)]
     with torch.inference_mode():
         captured = make_device_driver(tiny, captured=True)
-        assert launch_all(captured, wishes) == wanted
+        for _ in range(3):  # a step with prompts is captured when its like has been met before
+            assert launch_all(captured, wishes) == wanted
         launched = []
         mode = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
