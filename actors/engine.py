@@ -46,6 +46,7 @@ from .reader import Reader
 from .sampling import SamplingParams
 from .server_args import engine_arguments
 from .template_book import choose_template
+from .tenancy import cache_namespace
 from .tree import Tree
 from .wires import Wires
 
@@ -94,6 +95,7 @@ class Engine(Backend):
         self._requests = itertools.count(1)
         self._leases = itertools.count(1)
         self._released: list[int] = []  # programs that are over, until the dispatcher is told with a request
+        self._namespaces: dict[int, str] = {}  # by lease: where its requests look in the cache, if anywhere of its own
         self._stack: AsyncExitStack | None = None
         self._tree: Tree | None = None
 
@@ -147,15 +149,17 @@ class Engine(Backend):
         *,
         tag: str = "",
         tenant: str = "",
+        salt: str = "",
     ) -> AsyncGenerator[Delta, None]:
         """Stream one generation.  prompt: text, or token ids (a sequence, or int32 bytes), or a program's Prompt.
 
-        tenant: on whose behalf; tenants take turns, and share nothing in the cache.  The last delta, and only it, has
-        `finish`.  Closing the generator early aborts the request.  Raises InvalidRequest, Overloaded, GenerationFailed,
-        Aborted.
+        tenant: on whose behalf; tenants take turns, and share nothing in the cache.  salt: what shares nothing in the
+        cache within a tenant either.  The last delta, and only it, has `finish`.  Closing the generator early aborts
+        the request.  Raises InvalidRequest, Overloaded, GenerationFailed, Aborted.
         """
         sampling = sampling or SamplingParams()
         self.verify(sampling)
+        namespace = cache_namespace(tenant, salt)
         if self._stop_ids:
             sampling = self._with_stop_tokens(sampling)
         tokens = await self._tokens(prompt)
@@ -170,6 +174,8 @@ class Engine(Backend):
         finish: Finish | None = None
         try:
             lease, program = (prompt.lease, prompt.program) if isinstance(prompt, Prompt) else (0, 0)
+            if lease and self._namespaces.get(lease, "") != namespace:
+                self._namespaces[lease] = namespace
             released, self._released = tuple(self._released), []
             await self._wires.dispatcher.ask(
                 Submit(
@@ -183,6 +189,7 @@ class Engine(Backend):
                     joins=joins,
                     program=program,
                     tenant=tenant,
+                    namespace=namespace,
                 )
             )
             async for delta in reader:
@@ -201,9 +208,10 @@ class Engine(Backend):
         *,
         tag: str = "",
         tenant: str = "",
+        salt: str = "",
     ) -> Completion:
-        """Run one generation to its end; errors as `generate`."""
-        deltas = [delta async for delta in self.generate(prompt, sampling, tag=tag, tenant=tenant)]
+        """Run one generation to its end; arguments and errors as `generate`."""
+        deltas = [delta async for delta in self.generate(prompt, sampling, tag=tag, tenant=tenant, salt=salt)]
         finish = deltas[-1].finish
         assert finish is not None, "a reader ends with a terminal event"
         return Completion(
@@ -221,10 +229,11 @@ class Engine(Backend):
     def release(self, lease: int) -> None:
         """Keep nothing for a program any more; the scheduler is told with the next request, when it may matter."""
         self._released.append(lease)
+        self._namespaces.pop(lease, None)
 
     def pause(self, lease: int, tokens: bytes) -> None:
         """Let a program's KV go before that of others, and compute `tokens` while there is nothing else to do."""
-        self._hint(Paused(lease, tokens))
+        self._hint(Paused(lease, tokens, self._namespaces.get(lease, "")))
 
     def resume(self, lease: int) -> None:
         """Take a pause back; nothing is computed ahead for this program any more."""
@@ -262,10 +271,10 @@ class Engine(Backend):
 
         return await score_choices(look, prompt, alone, settled, continuations, unconditional=unconditional)
 
-    def abort(self, tag: str) -> None:
-        """End every request submitted under this name; their readers raise Aborted.  Unknown names are ignored."""
+    def abort(self, tag: str, *, tenant: str = "") -> None:
+        """End every request of a tenant's under this name; their readers raise Aborted.  Unknown names are ignored."""
         if tag:
-            self._wires.dispatcher.post(AbortTag(tag))
+            self._wires.dispatcher.post(AbortTag(tag, tenant))
 
     async def look_ahead(self, prompt: bytes, reader: Any) -> int:
         """Ask for the log-probabilities of every token behind a prompt; they come to `reader` in one terminal event.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from .errors import InvalidRequest
+from .tenancy import verify_weights
 
 __all__ = ["EngineLimits", "EngineOptions", "find_device", "model_folder"]
 
@@ -30,7 +31,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed give the same tokens, whatever runs beside them and however the prompt is cut or cached; on a GPU only, and
     slower.  threads: of torch on the CPU, None leaves them as they are (they belong to the whole process).  seed:
     makes requests that bring no seed repeatable.  eager: whether what a program has said is computed while that waits
-    on a tool or a human, and nothing else is to do.
+    on a tool or a human, and nothing else is to do.  weights: by tenant, what share of the tokens it gets while others
+    wait too; 1 for those it does not name.
     """
 
     model: str = "embedded"
@@ -54,6 +56,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     served_name: str | None = None
     threads: int | None = None
     seed: int | None = None
+    weights: dict[str, float] = {}
 
     def verify(self) -> None:
         """Raise InvalidRequest naming the first argument of a wrong type or out of range."""
@@ -66,6 +69,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             value: Any = getattr(self, field)
             if value is not None and not low <= value <= high:
                 raise InvalidRequest(field, f"{value} is outside {low} to {high}")
+        verify_weights(self.weights)
 
     def on(self, device: str) -> EngineOptions:
         """Fill in what depends on the device, which is "cpu" or a GPU's name.  Raises InvalidRequest."""

@@ -156,6 +156,7 @@ class Tree:
             share_attention=options.share_attention and options.device != "cpu" and not options.deterministic,
             # A CPU pays for every token, so a short wait for few of them pays too (figures in bench/LOG.md).
             share_tokens=4 if options.device == "cpu" else 16,
+            weights=options.weights,
         )
 
     def unready(self) -> str:

@@ -93,6 +93,10 @@ class Assemblies:
         """Whether parts are computed for a request."""
         return request.number in self._open
 
+    def parts(self, request: Request) -> list[Request]:
+        """Name the parts that are made for a request and are not over."""
+        return [] if (assembly := self._open.get(request.number)) is None else assembly.parts
+
     def part(self, request: Request, line: Line) -> Request | None:
         """Give the part that computes a line of a request's, for whomever, if there is one."""
         return self._under_way.get((request.namespace_of(line), line.tokens))
@@ -105,7 +109,7 @@ class Assemblies:
         for line in lines:
             key = request.namespace_of(line), line.tokens
             if key not in self._under_way:  # two branches may have said the same
-                message = Generate(self._next, line.flat, _FILL, tenant=request.tenant)
+                message = Generate(self._next, line.flat, _FILL, tenant=request.tenant, namespace=request.home)
                 part = Request(message, request.arrival, request.since, line=line, whole=request)
                 self._under_way[key] = part
                 made.append(part)

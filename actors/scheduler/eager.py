@@ -18,17 +18,17 @@ class Eager:
     def __init__(self) -> None:
         self.computed = 0
         self.used = 0
-        self._pending: OrderedDict[int, bytes] = OrderedDict()  # by program: all its tokens
+        self._pending: OrderedDict[int, tuple[bytes, str]] = OrderedDict()  # by program: all its tokens, and where
         self._done: OrderedDict[int, tuple[int, int]] = OrderedDict()  # by program: from where to where it was computed
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def foresee(self, program: int, tokens: bytes) -> None:
-        """Note what a program will need, instead of what was noted."""
+    def foresee(self, program: int, tokens: bytes, namespace: str = "") -> None:
+        """Note what a program will need, and where in the cache it will look, instead of what was noted."""
         self.withdraw(program)
         if tokens:
-            self._pending[program] = tokens
+            self._pending[program] = tokens, namespace
             if len(self._pending) > _BOUND:
                 self._pending.popitem(last=False)
 
@@ -46,9 +46,9 @@ class Eager:
         self._pending.clear()
         self._done.clear()
 
-    def first(self) -> tuple[int, bytes] | None:
-        """Give a program and its tokens, or None if there is none."""
-        return next(iter(self._pending.items()), None)
+    def first(self) -> tuple[int, bytes, str] | None:
+        """Give a program, its tokens and its namespace, or None if there is none."""
+        return next(((program, *needed) for program, needed in self._pending.items()), None)
 
     def reached(self, program: int, start: int, end: int) -> None:
         """Note that a program's tokens at [start, end) were computed."""

@@ -106,6 +106,11 @@ class FairShare:
             for program in programs:
                 tenant.queue.release(program)
 
+    def given(self, tenant: str) -> float:
+        """Tell how many tokens a tenant was given, over its weight; 0 for one that is not known."""
+        known = self._tenants.get(tenant)
+        return 0.0 if known is None else known.given
+
     def candidates(self, step: int) -> Iterable[Request]:
         """Name the next requests to admit, the best first; whoever is admitted on the way changes what comes next."""
         if len(self._waiting) == 1:

@@ -17,6 +17,8 @@ from .state import Flight, State
 
 __all__ = ["Planner"]
 
+_FILL = SamplingParams(max_new_tokens=0)
+
 # Rows with a grammar are not sent ahead while they are forced once in so many tokens, or more often.  A JSON document
 # is at every seventh; a pause costs about a tenth of a small model's step.
 _OFTEN = 16
@@ -281,7 +283,7 @@ class Planner:
         state = self._state
         if request.joined:
             return state.assemblies.find(request)
-        node, cached = state.memory.tree.match(request.tokens, request.match_limit, request.tenant)
+        node, cached = state.memory.tree.match(request.tokens, request.match_limit, request.home)
         state.memory.tree.lock(node)
         return node, cached
 
@@ -292,19 +294,23 @@ class Planner:
         made for others.  If there is no room, nobody begins.
         """
         state, assemblies = self._state, self._state.assemblies
+        if (parts := assemblies.parts(request)) and all(self._completes(part) for part in parts):
+            self._soon.append(request)
+            return "waits"
         missing = assemblies.gather(request)
         if not missing:
             return "ready"
-        parts = [assemblies.part(request, line) for line in missing]
-        lacking = [line for line, part in zip(missing, parts, strict=True) if part is None]
+        lines = [(line, assemblies.part(request, line)) for line in missing]
+        lacking = [line for line, part in lines if part is None]
         is_open = assemblies.is_open(request)
         if request.whole is not None or not lacking or (len(lacking) < len(missing) and not is_open):
-            if all(part is not None and self._completes(part) for part in parts):
+            if all(part is not None and self._completes(part) for _, part in lines):
                 self._soon.append(request)
             if not is_open:
                 assemblies.let_go(request)
             return "waits"
-        known, _ = known_lines(state.memory.tree, request)
+        fresh = request.matched_version == state.memory.tree.version
+        known = request.matched if fresh else known_lines(state.memory.tree, request)[0]
         expected = self._fits(request, known)
         if expected < 0:
             state.disband(request)
@@ -332,9 +338,11 @@ class Planner:
         other request may, so they are the last to begin.
         """
         self._publish()
-        for request in self._soon:
+        for request in dict.fromkeys(self._soon):
             waits = request.row < 0 and request.number in self._state.live
-            if waits and budget > 0 and self._state.rows.free and self._assemble(request) == "ready":
+            if not waits or budget <= 0 or not self._state.rows.free:
+                continue
+            if not self._state.assemblies.gather(request):
                 budget -= max(0, self._begin(request, budget))
 
     # --- ahead -----------------------------------------------------------------------------------------------------
@@ -350,8 +358,8 @@ class Planner:
             return
         memory, eager = state.memory, state.eager
         while not self._extends and (ahead := eager.first()) is not None:
-            program, tokens = ahead
-            node, start = memory.tree.match(tokens)
+            program, tokens, namespace = ahead
+            node, start = memory.tree.match(tokens, namespace=namespace)
             memory.tree.lock(node)  # its beginning makes no room for its end
             size = memory.spare(min((len(tokens) >> 2) - start, state.options.eager_tokens))
             if not size or program not in state.leases:
@@ -359,7 +367,9 @@ class Planner:
                 eager.withdraw(program)
                 continue
             chunk = tokens[: 4 * (start + size)]
-            request = Request(Generate(-program, chunk, SamplingParams(max_new_tokens=0), lease=program), -1, 0)
+            message = Generate(-program, chunk, _FILL, lease=program, namespace=namespace)
+            request = Request(message, -1, 0)
+            request.expected = request.length  # what nobody else wanted to have computed is charged to nobody
             row = state.rows.take(request, node, memory.tree.slots(node), 0)
             state.prefilling.append(row)
             self._extend(row, size)

@@ -71,7 +71,8 @@ class WaitingQueue:
     def put_back(self, request: Request) -> None:
         """Let a retracted request wait, ahead of all that never ran."""
         insort(self._retracted, request, key=lambda request: request.arrival)
-        self._look(request)
+        if not request.held:  # what stands before it is locked, or has a lease by its parts
+            self._look(request)
 
     def remove(self, request: Request) -> None:
         """Take a request out: it is admitted or ended."""
@@ -181,10 +182,10 @@ class WaitingQueue:
             request.matched, nodes = known_lines(self._tree, request)
             self._lease(request, nodes)
         else:
-            known = self._tree.known(request.tokens, request.match_limit, namespace=request.tenant)
+            known = self._tree.known(request.tokens, request.match_limit, namespace=request.home)
             if known != request.matched or not request.leased:
                 request.matched = known
-                node = self._tree.match(request.tokens, known, request.tenant)[0] if known else None
+                node = self._tree.match(request.tokens, known, request.home)[0] if known else None
                 self._lease(request, () if node is None else (node,))
         request.matched_version = self._tree.version
 

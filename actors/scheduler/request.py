@@ -16,6 +16,7 @@ class Request:
     """What is asked for, and what is known so far.
 
     arrival: its number in order of arrival, kept through retractions.  since: the step from which it waits.
+    home: where in the tree its tenant's prefixes are.
     output: int32, the tokens it has; the running ones are in its row.  cached: prompt tokens the cache held when it
     first began, -1 before.  matched: tokens the tree knew at matched_version.  leased: the nodes they end at, which it
     has on lease while it waits.  rank: its program's (`Programs`), -1 before it waits.  patient: it is next for having
@@ -27,10 +28,10 @@ class Request:
     """
 
     __slots__ = (
-        "arrival", "base", "cached", "expected", "failed", "held", "input_logprobs", "lease", "leased", "line", "lines",
-        "logprobs_sent", "matched", "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "patient",
-        "program", "prompt", "prompt_tokens", "rank", "retractions", "row", "sampling", "since", "stops", "tenant",
-        "tokens", "whole",
+        "arrival", "base", "cached", "expected", "failed", "held", "home", "input_logprobs", "lease", "leased", "line",
+        "lines", "logprobs_sent", "matched", "matched_version", "max_new_tokens", "next_logprobs", "number", "output",
+        "patient", "program", "prompt", "prompt_tokens", "rank", "retractions", "row", "sampling", "since", "stops",
+        "tenant", "tokens", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -52,6 +53,7 @@ class Request:
         self.lease = message.lease
         self.program = message.program if self.max_new_tokens else 0  # what is only computed is over at once
         self.tenant = message.tenant
+        self.home = message.namespace or message.tenant
         self.output = message.output
         self.tokens = message.prompt + message.output  # what is computed before the first new token is sampled
         ends = set(message.sampling.stop_token_ids)
@@ -80,11 +82,11 @@ class Request:
     @property
     def namespace(self) -> str:
         """Where the KV of its own line is known."""
-        return self.namespace_of(self.line) if self.base else self.tenant
+        return self.namespace_of(self.line) if self.base else self.home
 
     def namespace_of(self, line: Line) -> str:
         """Name where the KV of a line is known; tenants share none."""
-        return f"{line.namespace}\n{self.tenant}" if line.origin is not None else self.tenant
+        return f"{line.namespace}\n{self.home}" if line.origin is not None else self.home
 
     @property
     def refusal(self) -> str:

@@ -121,7 +121,7 @@ class State:
         """Know that a program waits on the outside world, and what it will need."""
         self.leases.pause(message.program)
         if self.options.prefix_cache and self.options.eager_tokens:
-            self.eager.foresee(message.program, message.tokens)
+            self.eager.foresee(message.program, message.tokens, message.namespace)
 
     def resume(self, program: int) -> None:
         """Know that it waits no more; unknown programs are ignored."""

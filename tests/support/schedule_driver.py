@@ -91,6 +91,7 @@ class ScheduleDriver:
         joins: bytes = b"",
         program: int = 0,
         tenant: str = "",
+        namespace: str = "",
     ) -> Asked:
         """Ask for a generation, or for a row of log-probabilities."""
         sampling = sampling or SamplingParams(max_new_tokens=4, seed=number)
@@ -108,16 +109,17 @@ class ScheduleDriver:
             joins=joins,
             program=program,
             tenant=tenant,
+            namespace=namespace,
         )
         self.programs.add(lease)
         self.state.admit(message)
         self.collect()
         return asked
 
-    def pause(self, program: int, tokens: Sequence[int] = ()) -> None:
+    def pause(self, program: int, tokens: Sequence[int] = (), namespace: str = "") -> None:
         """Let a program wait on the outside world, behind these tokens."""
         self.programs.add(program)
-        self.state.pause(Paused(program, pack(tokens)))
+        self.state.pause(Paused(program, pack(tokens), namespace))
         self.collect()
 
     def resume(self, program: int) -> None:

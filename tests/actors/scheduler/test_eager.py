@@ -11,7 +11,7 @@ from callboard.actors.messages import Step
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler.options import SchedulerOptions
 
-from ...support.schedule_driver import ScheduleDriver
+from ...support.schedule_driver import ScheduleDriver, pack
 
 PROMPT = list(range(100, 140))
 SAID = list(range(200, 250))
@@ -186,3 +186,32 @@ def test_it_ends_without_a_word_to_anybody() -> None:
     rows = np.frombuffer(b"".join(step.decode_rows for step in run.steps[-3:]), np.int32)
     assert not len(rows)
     run.verify()
+
+
+def test_it_is_computed_where_its_tenant_looks_and_nobody_else_does() -> None:
+    run = driver()
+    first = run.submit(1, PROMPT, fill(5), lease=7, tenant="a", namespace="a, salted")
+    run.run()
+    said = [*PROMPT, *first.output, *SAID]
+    run.pause(7, said, "a, salted")
+    run.run()
+    tree = run.state.memory.tree
+    known = [tree.known(pack(said), namespace=namespace) for namespace in ("a, salted", "a", "")]
+    assert known == [len(said), 0, 0]
+    assert [root.name for root in tree.roots()] == ["a, salted"]
+    after = run.submit(2, said, fill(3), lease=7, tenant="a", namespace="a, salted")
+    other = run.submit(3, said, fill(3), tenant="a")
+    run.run()
+    assert after.finish is not None
+    assert other.finish is not None
+    assert (after.finish.cached_tokens, other.finish.cached_tokens) == (len(said) - 1, 0)
+    run.verify()
+
+
+def test_nobody_is_charged_for_it() -> None:
+    run = driver()
+    waiting_program(run)
+    given = run.state.queue.given("")
+    run.run()
+    assert run.state.eager.computed > len(SAID)
+    assert run.state.queue.given("") == given > 0
