@@ -18,7 +18,7 @@ from callboard import Engine
 from callboard.actors.backend import Prompt
 from callboard.actors.errors import InvalidRequest
 from callboard.actors.joins import pack_joins
-from callboard.actors.messages import Delta
+from callboard.actors.messages import Delta, Generate
 from callboard.actors.sampling import SamplingParams
 
 from .tiny_model import write_tiny_model
@@ -286,3 +286,17 @@ async def test_a_program_that_is_cancelled_at_any_point_of_a_join_leaves_no_slot
         assert state["end"]
         await engine.flush()
         assert (await held(engine))["slots_free"] == told["slots"]
+
+
+async def test_a_joined_generation_goes_on_with_the_same_tokens_when_core_dies(llama: tuple[Path, Any]) -> None:
+    tokens = np.arange(40, 60, dtype=np.int32).tobytes()
+    prompt = Prompt(tokens=tokens, joins=pack_joins([(6, 2, 7, 0, 5, 3)]))
+    async with listening(llama[0]) as engine:
+        right = await engine.complete(prompt, SamplingParams(max_new_tokens=40, **GREEDY))
+        found: list[int] = []
+        async for delta in engine.generate(prompt, SamplingParams(max_new_tokens=40, **GREEDY)):
+            if not found:
+                engine._wires.scheduler.post(Generate(1 << 40, None, SamplingParams()))  # type: ignore[arg-type]
+            found += delta.tokens
+        assert found == list(right.tokens)
+        assert (await engine.statistics())["requests"]["replayed"] == 1
