@@ -120,14 +120,12 @@ class PromptGraphs:
         """Tell in which room a step runs; None if it had better be launched as it is."""
         if not self.limit or not step.extends or any(map(_asks_for_more, step.extends)):
             return None
-        decoding = len(step.decode_rows) // 4
         sizes = [len(extend.tokens) // 4 for extend in step.extends]
-        tokens = sum(sizes)
-        if tokens + decoding > self.limit or max(sizes) >= _LONG_PROMPT:
+        padded = next((tokens for tokens in _TOKENS if tokens >= sum(sizes)), None)
+        if padded is None or max(sizes) >= _LONG_PROMPT:
             return None
         longest = max(extend.start + size for extend, size in zip(step.extends, sizes, strict=True))
-        most = self._rows.max_rows
-        padded = next(size for size in _TOKENS if size >= tokens)
+        decoding, most = len(step.decode_rows) // 4, self._rows.max_rows
         room = Room(
             tokens=padded,
             extends=min(_power(len(sizes), 4), padded, most),
@@ -176,7 +174,7 @@ class PromptGraphs:
             sharing = sharing._replace(
                 extend_kind=extend_groups.kind,
                 extend_words=extend_groups.room,
-                extend_parts=max(256, _power(extend_groups.parts, 2)),
+                extend_parts=max(1024, _power(extend_groups.parts, 2)),
                 own_keys=self._reach(extend_groups.own_keys),
             )
         return sharing

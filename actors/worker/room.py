@@ -16,7 +16,7 @@ __all__ = ["Taken", "kv_slots", "slot_bytes", "slots_left"]
 
 _CPU_KV_BYTES = 512 << 20
 # What graphs, libraries' workspaces and fragments take beside what the profiled step has shown.
-_RESERVE_BYTES = 2 << 30
+_RESERVE_BYTES = 5 << 29
 _NOTICEABLE_BYTES = 1 << 30  # of others; a context of one's own takes up to half of that outside torch's account
 
 
