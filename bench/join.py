@@ -46,7 +46,7 @@ def pack(tokens: list[int]) -> bytes:
 
 async def first_token(engine: Engine, prompt: Prompt) -> tuple[float, float, int]:
     """Give milliseconds to the first token and between later ones, and how many tokens the cache held."""
-    begun, times = perf_counter(), list[float]()
+    begun, times, cached = perf_counter(), list[float](), 0
     async for delta in engine.generate(prompt, asked(AFTER)):
         times += [perf_counter()] * len(delta.tokens)
         cached = delta.finish.cached_tokens if delta.finish is not None else 0
