@@ -15,7 +15,8 @@ from dataclasses import replace
 from itertools import product
 
 import torch
-from graphs import COPY_RATE, copies_for, time_us, write
+import wishes
+from graphs import COPY_RATE, copies_for, eager_us, time_us, write
 from torch import Tensor
 
 from callboard.kernels.random import key_of, uniform_on_device
@@ -135,20 +136,6 @@ def measure(device: torch.device) -> list[dict[str, object]]:
     return figures
 
 
-def eager_us(call: Callable[[], object], times: int = 5) -> float:
-    """Give the least microseconds a call on the device, launched by the host: torch's sorts may not be captured."""
-    call()
-    spans: list[float] = []
-    for _ in range(times):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-        spans.append(start.elapsed_time(end) * 1e3)
-    return min(spans)
-
-
 def calls(case: Case, sets: list[Tensor], sampler: Sampler) -> list[Callable[[], object]]:
     return [lambda logits=logits: case.ours(logits, sampler) for logits in sets]
 
@@ -197,6 +184,9 @@ def main(device: torch.device) -> None:
     for rows in (1, 256):
         sweep(device, "temperature", rows, TUNINGS)
         sweep(device, "top-p 0.9", rows, CUT_TUNINGS)
+    wishes.parity(device)
+    figures += wishes.measure(device)
+    wishes.sweep(device)
     write("sampling", figures)
 
 
