@@ -13,7 +13,7 @@ from torch import Tensor
 from callboard.kernels.masks import apply_bitmask
 from callboard.kernels.sampling import penalize, subtracted
 
-from .test_device_sampling import TUNING, VOCABULARY, is_right, parameters_of
+from .test_device_sampling import NEEDS_GPU, TUNING, VOCABULARY, is_right, parameters_of
 from .triton_device import DEVICE, GPU
 
 from callboard.kernels.sampler.adjustments import Adjustments, Edits, History, lay_edits  # isort: skip
@@ -110,7 +110,7 @@ def random_wishes(seed: int, vocabulary: int, count: int) -> dict[int, Wish]:
         return numbers.integers(0, vocabulary, int(numbers.integers(1, most))).tolist()
 
     def mask(words: int) -> Tensor:
-        return torch.from_numpy(numbers.integers(-(2**31), 2**31, words).astype(np.int32)).to(DEVICE)
+        return torch.from_numpy(numbers.integers(-(2**31), 2**31, words).astype(np.int32))
 
     wishes: dict[int, Wish] = {}
     words = -(-vocabulary // 32) - 1  # tokens without a bit are kept out
@@ -162,13 +162,29 @@ def test_adjusted_rows_draw_from_what_torch_leaves_and_others_are_untouched(dtyp
             assert (history.seen_LW[place, token // 32].item() >> (token % 32)) & 1
 
 
+@pytest.mark.parametrize(
+    "vocabulary", [*(pytest.param(size, marks=NEEDS_GPU) for size in (128_256, 151_936)), 130], ids=str
+)
+def test_a_whole_batch_of_wishes_leaves_each_row_its_own_greatest_logit(vocabulary: int) -> None:
+    """Greedy, so that every token is compared; with the same greatest logit twice, either will do."""
+    count = 128 if GPU else 6
+    wishes = random_wishes(int(torch.randint(1 << 30, ()).item()), vocabulary, count)
+    logits = torch.randn(2 * count, vocabulary).mul_(3).bfloat16()
+    tokens, best, _ = redraw(logits.to(DEVICE), [{}] * (2 * count), wishes, 5, cuts=False)
+    for place, wish in wishes.items():
+        wanted = adjusted(logits[place], wish)
+        assert best[place].item() == pytest.approx(wanted.max().item(), rel=1e-6)
+        assert wanted[tokens[place]].item() == pytest.approx(wanted.max().item(), rel=1e-6)
+
+
 def test_a_rows_new_token_counts_against_it_the_next_time() -> None:
     logits = torch.zeros(1, VOCABULARY, device=DEVICE)
     logits[0, 31] = logits[0, 32] = logits[0, 7] = 1.0
     wishes = {0: Wish((0.5, 0.0, 1.0), [], [31], torch.full((VOCABULARY // 32 + 1,), -1), {7: -1.0})}
     sampler, parameters = Sampler(1, VOCABULARY, DEVICE, TUNING), parameters_of([{}])
     adjustments = adjustments_of(wishes, 0, sampler, TUNING.block)
-    tokens, best, last = torch.zeros(1, dtype=torch.int32, device=DEVICE), *torch.zeros(2, 1, device=DEVICE)
+    tokens, last = torch.zeros(2, 1, dtype=torch.int32, device=DEVICE)
+    best = torch.zeros(1, device=DEVICE)
     told = []
     for _ in range(6):
         sampler.redraw(logits, adjustments, parameters, tokens, best, last, cuts=False)
