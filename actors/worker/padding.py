@@ -26,7 +26,7 @@ from .extends import read_extends
 from .layout import read_decodes
 from .rows import Rows
 
-__all__ = ["Fields", "Laid", "Room", "Sharing", "lay_out_padded", "padded_batch", "split"]
+__all__ = ["Fields", "Laid", "Room", "Sharing", "lay_out_padded", "padded_batch", "room_words", "split"]
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 

@@ -6,6 +6,7 @@ Without a GPU nothing is captured, and the kernels run in Triton's interpreter.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 
 from callboard.actors.messages import Step, StepDone
 from callboard.actors.sampling import SamplingParams
+from callboard.actors.worker import prompt_graphs
 from callboard.actors.worker.device_runner import DeviceRunner
-from callboard.actors.worker.padding import Room
-from callboard.actors.worker.prompt_graphs import tokens_at_most
+from callboard.actors.worker.padding import Room, room_words
+from callboard.actors.worker.prompt_graphs import PromptGraphs, tokens_at_most
 from callboard.models.config import ModelConfig, Rope
 
 from ...kernels.triton_device import DEVICE, GPU
@@ -30,6 +32,12 @@ pytest.importorskip("triton")
 GREEDY = SamplingParams(temperature=0.0, max_new_tokens=40)
 WARM = SamplingParams(temperature=0.8, max_new_tokens=40, return_logprob=True)
 HEAVY = SamplingParams(temperature=0.0, frequency_penalty=0.5, logit_bias={7: 2.0}, max_new_tokens=40)
+
+
+@pytest.fixture
+def small_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pad to fewer tokens: the interpreter takes its time for each."""
+    monkeypatch.setattr(prompt_graphs, "_TOKENS", (8, 16, 48, 512))
 
 
 def make(tiny: Path, *, padded: bool, capture: bool = False) -> Driver:
@@ -47,6 +55,7 @@ def runner_of(driver: Driver) -> DeviceRunner:
     return driver.runner
 
 
+@pytest.mark.usefixtures("small_rooms")
 def test_padded_steps_give_what_others_do(tiny: Path) -> None:
     """Prompts alone, beside rows that decode, cut in chunks, behind cached slots that they share."""
     told = []
@@ -62,7 +71,7 @@ def test_padded_steps_give_what_others_do(tiny: Path) -> None:
             seen.append(driver.step(driver.extend(7, [5, 4], start=1), decode=(0, 1, 2, 3, 5), retire=()))
             seen.append(driver.step(decode=(0, 1, 2, 3, 5, 7)))
             told.append((seen, driver))
-            assert (runner_of(driver).prompts.limit > 0) == is_padded
+            assert bool(runner_of(driver).prompts._met) == is_padded
     (wanted, plain), (given_, room) = told
     for one, other in zip(wanted, given_, strict=True):
         assert_same(one, other)
@@ -86,6 +95,7 @@ def assert_same_pools(one: Driver, other: Driver) -> None:
 chunk = st.tuples(st.integers(1, 9), st.booleans())
 
 
+@pytest.mark.usefixtures("small_rooms")
 @settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(chunk, min_size=1, max_size=3), min_size=2, max_size=4), st.integers(0, 2**31))
 def test_any_mixture_of_chunks_and_decoding_rows(tiny: Path, steps: list[list[tuple[int, bool]]], seed: int) -> None:
@@ -114,6 +124,7 @@ def test_any_mixture_of_chunks_and_decoding_rows(tiny: Path, steps: list[list[tu
     assert_same_pools(*drivers)
 
 
+@pytest.mark.usefixtures("small_rooms")
 def test_rows_attend_together_in_padded_steps(tiny: Path) -> None:
     told: list[StepDone] = []
     pools = []
@@ -138,6 +149,69 @@ def test_rows_attend_together_in_padded_steps(tiny: Path) -> None:
     assert_same(told[0], told[2])
     assert_same(told[1], told[3])
     assert_same_pools(*pools)
+
+
+class Replays:
+    """Stands in for a CUDA graph: runs its kernels again on what its inputs hold then, into the same result."""
+
+    def __init__(self, prompts: PromptGraphs, key: Any) -> None:
+        self.prompts, self.key = prompts, key
+        self.inputs = torch.zeros(room_words(*key), dtype=torch.int32)
+        self.hidden_RC = prompts._pass(torch.zeros_like(self.inputs), key)
+        self.graph, self.count = self, 0
+
+    def replay(self) -> None:
+        self.count += 1
+        self.hidden_RC.copy_(self.prompts._pass(self.inputs, self.key))
+
+
+def replaying(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
+    driver = make(tiny, padded=True)
+    prompts = runner_of(driver).prompts
+    monkeypatch.setattr(prompts, "_capture", True)
+    monkeypatch.setattr(prompts, "_record", lambda key: Replays(prompts, key))
+    return driver
+
+
+@pytest.mark.usefixtures("small_rooms")
+@pytest.mark.skipif(GPU, reason="captures nothing")
+def test_a_replay_reads_what_its_step_sends(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same room with other rows, lengths, tables and groups, longer ones and shorter ones in turn."""
+    told: list[list[StepDone]] = []
+    with torch.inference_mode():
+        for driver in (make(tiny, padded=False), replaying(tiny, monkeypatch)):
+            done = [driver.step(driver.extend(6, list(range(1, 40)), GREEDY))]
+            for turn, rows in enumerate(((1, 2), (3, 0, 4), (5, 7))):
+                start = (30, 20, 39)[turn]
+                shared = driver.slots[6][:start]
+                branches = [
+                    driver.extend(row, [9 - row] * (row % 3 + 1), GREEDY, prefix_slots=shared, start=start)
+                    for row in rows
+                ]
+                decoding = (6,) if turn < 2 else (6, 3)
+                begun = driver.make(*branches, decode=decoding)
+                together = packed([rows[0], 0, start, len(rows), *rows])
+                done.append(driver.runner.run(msgspec.structs.replace(begun, extend_groups=together)))
+            told.append(done)
+            last = driver
+    for one, other in zip(*told, strict=True):
+        assert_same(one, other)
+    held = {key: each.count for key, each in runner_of(last).prompts._captured.items()}
+    assert list(held.values()) == [0, 2], "once without rows that decode, three times with some"
+    assert [key.sharing.extend_kind for key in held] == [-1, 0]
+
+
+@pytest.mark.usefixtures("small_rooms")
+@pytest.mark.skipif(GPU, reason="captures nothing")
+def test_the_graph_that_was_not_used_for_longest_goes_first(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prompt_graphs, "_MOST_GRAPHS", 2)
+    with torch.inference_mode():
+        driver = replaying(tiny, monkeypatch)
+        prompts = runner_of(driver).prompts
+        for row, size in enumerate((3, 9, 5, 20)):
+            driver.step(driver.extend(row, [7] * size, GREEDY))
+    assert [room.tokens for room in prompts.captured] == [8, 48]
+    assert runner_of(driver).statistics()["prompt_graphs"] == 2
 
 
 def step(*sizes: int, decoding: int = 0, start: int = 0, **changes: object) -> Step:
