@@ -103,7 +103,8 @@ _TOLD = {
     "worker_collect_s": "Seconds that the host took to collect them, waiting left out.",
     "worker_kv_bytes_read": "Bytes of keys and values that decoding rows have read.",
     "worker_kv_bytes_unshared": "What they would have read if each had read its own.",
-    "worker_graphs": "CUDA graphs captured.",
+    "worker_graphs": "CUDA graphs captured of steps that only decode.",
+    "worker_prompt_graphs": "CUDA graphs captured of steps with prompts.",
     "worker_graph_bytes": "Device memory that captures have taken.",
 }
 

@@ -94,7 +94,7 @@ class DeviceRunner(Runner):
     def statistics(self) -> dict[str, Any]:
         return {
             "graphs": len(self.graphs.captured),
-            "prompt_graphs": len(self.prompts.captured),
+            "prompt_graphs": len(self.prompts),
             "graph_bytes": self.graphs.size_bytes + self.prompts.size_bytes,
             **self._reads.statistics(),
         }

@@ -106,6 +106,10 @@ class PromptGraphs:
         self._memory: Any = None  # the graphs' pool, as torch names it
         self._size_bytes = 0
 
+    def __len__(self) -> int:
+        """Tell how many graphs there are; from any thread."""
+        return len(self._captured)
+
     @property
     def captured(self) -> tuple[Room, ...]:
         """Tell what has a graph, the least recently used first."""
