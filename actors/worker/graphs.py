@@ -116,7 +116,7 @@ def sizes(most: int) -> tuple[int, ...]:
     size = 1
     while size < most:
         chosen.append(size)
-        size += 1 if size < 4 else 2 if size < 8 else 4 if size < 32 else 8 if size < 64 else 16
+        size += next(step for limit, step in _STEPS if size < limit)
     return (*chosen, most)
 
 
