@@ -51,7 +51,7 @@ class Adjuster:
         words, width = _NO_WORDS, 1
         if masks is not None:
             lines_3N[1, masks.indices] = np.arange(len(masks.indices), dtype=np.int32)
-            words, width = masks.words_RW[masks.lines].reshape(-1), masks.words_RW.shape[1]
+            words, width = _side_by_side(masks).reshape(-1), masks.words_RW.shape[1]
         edits, lines_3N[2] = self._edit(sampled, choice, banned)
         lines_3N[:, list(surplus)] = -1
         places = np.flatnonzero(lines_3N.max(axis=0) >= 0)
@@ -68,10 +68,11 @@ class Adjuster:
             return last[2], last[3]
         lines_N = np.full(len(sampled.rows), -1, np.int32)
         edits, laid = self._none, list[tuple[np.ndarray, np.ndarray]]()
-        for index in sorted({*choice.biased, *banned}):
+        bans = set(banned)
+        for index in sorted(bans.union(choice.biased)):
             extras = self._rows.live(sampled.listed[index])
             tokens, values = [extras.bias_tokens], [extras.bias_values]
-            if index in banned:
+            if index in bans:
                 tokens.append(extras.banned)
                 values.append(np.full(len(extras.banned), -np.inf, np.float32))
             lines_N[index] = len(laid)
@@ -81,3 +82,11 @@ class Adjuster:
             edits = Edits.read(words, len(laid), self._blocks)
         self._edits = choice, banned, edits, lines_N
         return edits, lines_N
+
+
+def _side_by_side(masks: Masks) -> np.ndarray:
+    """Give the masks' lines; without copying them, 4 MB for 256 rows, where they stand in order already."""
+    lines = masks.lines
+    if lines == list(range(lines[0], lines[0] + len(lines))):
+        return masks.words_RW[lines[0] : lines[0] + len(lines)]
+    return masks.words_RW[lines]

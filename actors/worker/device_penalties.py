@@ -23,6 +23,10 @@ class _Begun(NamedTuple):
     strengths: tuple[float, float, float]
 
 
+def _bit(tokens: np.ndarray) -> np.ndarray:
+    return np.uint32(1) << (tokens % 32).astype(np.uint32)
+
+
 class DevicePenalties:
     """Keep a line of `History` for each row in need.
 
@@ -42,13 +46,13 @@ class DevicePenalties:
         """Give a row its line and put the tokens it has had on it; ids outside the vocabulary do not count."""
         line = self._lines[row] = self._take()
         strengths = (sampling.frequency_penalty, sampling.presence_penalty, sampling.repetition_penalty)
-        counts = np.bincount(output[output < self._vocabulary], minlength=self._vocabulary)
-        seen = np.zeros(self._history.seen_LW.shape[1] * 32, bool)
-        seen[: self._vocabulary] = counts > 0
-        seen[context[context < self._vocabulary]] = True
-        tokens = np.flatnonzero(seen)
-        words = np.packbits(seen, bitorder="little").view(np.int32)
-        self._begun[line] = _Begun(words, tokens, counts[tokens], strengths)
+        both = np.concatenate((output, context)).astype(np.int64)
+        tokens, at = np.unique(both[both < self._vocabulary], return_inverse=True)
+        had = int((output < self._vocabulary).sum())  # they come first
+        counts = np.bincount(at[:had], minlength=len(tokens))
+        words = np.zeros(self._history.seen_LW.shape[1], np.uint32)
+        np.bitwise_or.at(words, tokens // 32, _bit(tokens))
+        self._begun[line] = _Begun(words.view(np.int32), tokens, counts, strengths)
 
     def retire(self, row: int) -> None:
         line = self._lines.pop(row)
@@ -85,7 +89,7 @@ class DevicePenalties:
         found, times = np.unique(tokens[tokens < self._vocabulary].astype(np.int64), return_counts=True)
         words, at = np.unique(found // 32, return_inverse=True)
         bits = np.zeros(len(words), np.uint32)
-        np.bitwise_or.at(bits, at, np.uint32(1) << (found % 32).astype(np.uint32))
+        np.bitwise_or.at(bits, at, _bit(found))
         seen_W, counts_V = history.seen_LW[line], history.counts_LV[line]
         found_F, words_F = to_device(found, self._device), to_device(words, self._device)
         had_F = ((seen_W[found_F // 32] >> (found_F % 32)) & 1) != 0
