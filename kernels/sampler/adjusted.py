@@ -55,7 +55,7 @@ def _adjusted(
         count = tl.load(counts + of * vocabulary + ids, mask=had, other=0).to(tl.float32)
         left = values - tl.fma(count, frequency, tl.where(count > 0.0, presence, 0.0))
         # A quotient and one correction: rounded as a division (Markstein 1990), in three instructions.
-        inverse = tl.div_rn(1.0, repetition)
+        inverse = tl.div_rn(tl.full((), 1.0, tl.float32), repetition)
         quotient = left * inverse
         quotient = tl.fma(tl.fma(-quotient, repetition, left), inverse, quotient)
         values = tl.where(had, tl.where(left > 0.0, quotient, left * repetition), values)

@@ -36,7 +36,7 @@ class Tuning:
     block: int = 1024
     scan_blocks: int = 1
     scan_warps: int = 1
-    adjust_warps: int = 1
+    adjust_warps: int = 2
     choose_warps: int = 4
     narrow_tile: int = 1024
     narrow_tiles: int = 8
