@@ -86,12 +86,12 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="N", help="makes requests that bring no seed repeatable")
 
 
-def make_engine(arguments: argparse.Namespace) -> Engine:
-    """Make the engine the arguments ask for; ValueError names what is wrong."""
+def make_engine(arguments: argparse.Namespace, **more: Any) -> Engine:
+    """Make the engine the arguments ask for, and more of Engine's; ValueError names what is wrong."""
     from ..actors.engine import Engine
 
     given = {name: getattr(arguments, name) for name in _OPTIONS}
-    return Engine(arguments.model, **{name: value for name, value in given.items() if value is not None})
+    return Engine(arguments.model, **{name: value for name, value in given.items() if value is not None}, **more)
 
 
 def summary(engine: Engine) -> list[tuple[str, Any]]:

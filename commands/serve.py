@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .engine_arguments import add_engine_arguments, make_engine, summary
@@ -35,6 +35,18 @@ def add(commands: Any) -> None:
         help="clients must give it; better set CALLBOARD_API_KEY, which no process list shows",
     )
     add("--admin-api-key", metavar="KEY", help="for /flush_cache; or CALLBOARD_ADMIN_API_KEY; by default the API key")
+    add(
+        "--api-keys",
+        metavar="FILE",
+        help="lines of `name key [weight]`, a tenant each, in a file that is its owner's alone; or CALLBOARD_API_KEYS",
+    )
+    add(
+        "--tenant-weight",
+        action="append",
+        default=[],
+        metavar="NAME=WEIGHT",
+        help="what share of the tokens a tenant gets while others wait too (default 1); as often as there are tenants",
+    )
     add("--certfile", metavar="PEM", help="with --keyfile: serve over TLS")
     add("--keyfile", metavar="PEM")
     add(
@@ -75,13 +87,16 @@ def serve(arguments: argparse.Namespace) -> int:
     import anyio
 
     from ..actors.core import ActorDied, RestartLimit
-    from ..actors.gateway import GatewayOptions, check
+    from ..actors.gateway import GatewayOptions, KeyFile, check, read_api_keys
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not arguments.log_interval > 0:
         raise ValueError(f"log_interval is {arguments.log_interval:g}; it must be above 0, or give --quiet")
+    path = arguments.api_keys or os.environ.get("CALLBOARD_API_KEYS")
+    tenants = read_api_keys(path) if path else KeyFile((), {})
     options = GatewayOptions(
         host=arguments.host,
+        api_keys=tenants.keys,
         port=arguments.port,
         api_key=arguments.api_key or os.environ.get("CALLBOARD_API_KEY"),
         admin_api_key=arguments.admin_api_key or os.environ.get("CALLBOARD_ADMIN_API_KEY"),
@@ -92,10 +107,12 @@ def serve(arguments: argparse.Namespace) -> int:
         stream_interval_ms=arguments.stream_interval,
         reasoning_parser=arguments.reasoning_parser,
     )
+    weights = _weights(arguments.tenant_weight, tenants.weights)
     anyio.run(check, options)  # before anything slow: a taken port should not wait for a model
     _tell(f"callboard starts {arguments.model}")
     try:
-        anyio.run(_serve, make_engine(arguments), options, None if arguments.quiet else arguments.log_interval)
+        engine = make_engine(arguments, weights=weights)
+        anyio.run(_serve, engine, options, None if arguments.quiet else arguments.log_interval)
     except BaseExceptionGroup as errors:
         error = _first(errors)
         if not isinstance(error, (RestartLimit, ActorDied)):
@@ -103,6 +120,25 @@ def serve(arguments: argparse.Namespace) -> int:
         _tell(f"callboard: the engine ended: {error} ({error.__cause__!r})")
         return 1
     return 0
+
+
+def _weights(given: Sequence[str], told: Mapping[str, float]) -> dict[str, float]:
+    """Join what weights the command line gives to those of the keys' file."""
+    from ..actors.tenancy import verify_weights
+
+    weights = dict(told)
+    for item in given:
+        name, _, number = item.rpartition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = None
+        if not name or weight is None:
+            raise ValueError(f"--tenant-weight: {item!r:.80} is not NAME=WEIGHT")
+        if weights.setdefault(name, weight) != weight:
+            raise ValueError(f"--tenant-weight: {name!r:.80} has another weight already, {weights[name]:g}")
+    verify_weights(weights)
+    return weights
 
 
 def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
@@ -147,8 +183,10 @@ async def _serve(engine: Engine, options: GatewayOptions, log_interval_s: float 
 
 
 def _announce(engine: Engine, options: GatewayOptions, url: str, seconds: float) -> None:
-    keys = "an API key is needed" if options.api_key else "open to whoever can reach it"
-    key = "-H 'Authorization: Bearer KEY' " if options.api_key else ""
+    keys = "an API key is needed" if options.guarded else "open to whoever can reach it"
+    if options.api_keys:
+        keys += f"; {len({one.tenant for one in options.api_keys})} tenants have one"
+    key = "-H 'Authorization: Bearer KEY' " if options.guarded else ""
     lines = [
         ("address", f"{url}   ({keys})"),
         *summary(engine),
@@ -159,7 +197,7 @@ def _announce(engine: Engine, options: GatewayOptions, url: str, seconds: float)
     _tell(f"callboard serves after {seconds:.1f} s")
     for name, value in lines:
         _tell(f"  {name:<8} {value}")
-    if options.api_key is None and options.host not in ("127.0.0.1", "::1", "localhost"):
+    if not options.guarded and options.host not in ("127.0.0.1", "::1", "localhost"):
         _tell(f"  warning  {options.host} is reachable from outside and no API key is set: set CALLBOARD_API_KEY")
 
 

@@ -15,9 +15,10 @@ from .constraints import cut_mark
 from .exchange import Exchange
 from .fields import Rules, convert, parse
 from .generation import News, Work, complete, stream
-from .openai_fields import IGNORED, OpenAIFields, expect_choices, expect_model, sampling_of, usage
+from .openai_fields import IGNORED, PRIORITY, OpenAIFields, expect_choices, expect_model, sampling_of, usage
 from .reasoning import Parting, behind_reasoning, opened_by, served_markers
 from .room import Room
+from .salts import salt_of
 from .token_text import TokenText
 
 __all__ = ["ChatRequest", "chat"]
@@ -66,6 +67,7 @@ _RULES = Rules(
         "web_search_options": "this server searches nothing",
         "chat_template": "a chat template never comes with a request",
         "chat_template_kwargs": "template arguments are not supported",
+        "priority": PRIORITY,
         "heal": "a conversation ends with its template's own text; /v1/completions and /generate take it",
     },
     harmless={"tool_choice": ("none", "auto"), "function_call": ("none", "auto"), "modalities": (["text"],)},
@@ -88,6 +90,7 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
     request = parse(body, ChatRequest, _RULES)
     expect_model(room.service, request.model)
     expect_choices(request.n, 1, room.options)
+    salt = salt_of(request.cache_salt, request.extra_key)
     name, most = _max_tokens(request, room.service.limits.context_length)
     if request.top_logprobs is not None and not request.logprobs:
         raise InvalidRequest("top_logprobs", "it needs logprobs to be true")
@@ -102,7 +105,7 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
         sampling = await behind_reasoning(room, sampling, prompt, text)
     partings = _partings(request, None if markers is None else opened_by(markers, text))
     reply = _Reply(room, exchange, request, partings)
-    works = [Work(prompt, one, reply.id) for one in sampling.spread(request.n)]
+    works = [Work(prompt, one, reply.id, exchange.tenant, salt) for one in sampling.spread(request.n)]
     if request.stream:
         await stream(room.service, works, reply.news, room.pace)
         await reply.end()

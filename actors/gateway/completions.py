@@ -15,8 +15,9 @@ from .constraints import cut_mark
 from .exchange import Exchange
 from .fields import Rules, listed, parse
 from .generation import News, Work, complete, stream
-from .openai_fields import IGNORED, OpenAIFields, expect_choices, expect_model, sampling_of, usage
+from .openai_fields import IGNORED, PRIORITY, OpenAIFields, expect_choices, expect_model, sampling_of, usage
 from .room import Room
+from .salts import salt_of
 
 __all__ = ["CompletionRequest", "completions"]
 
@@ -35,6 +36,7 @@ class CompletionRequest(OpenAIFields, kw_only=True):
 _RULES = Rules(
     ignored=IGNORED,
     unsupported={
+        "priority": PRIORITY,
         "suffix": "the model writes behind a prompt, not into a gap",
     },
 )
@@ -62,7 +64,8 @@ async def completions(room: Room, exchange: Exchange, body: bytes) -> None:
             prompt if isinstance(prompt, str) else await room.service.decode(ids)
             for prompt, ids in zip(prompts, reply.prompt_tokens, strict=True)
         ]
-    works = [Work(prompt, one, reply.id) for prompt in tokens for one in sampling.spread(request.n)]
+    whose = reply.id, exchange.tenant, salt_of(request.cache_salt, request.extra_key)
+    works = [Work(prompt, one, *whose) for prompt in tokens for one in sampling.spread(request.n)]
     if request.stream:
         await stream(room.service, works, reply.news, room.pace)
         await reply.end()

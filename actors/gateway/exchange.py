@@ -37,6 +37,8 @@ class Exchange:
         self.first_event_at = 0.0  # time.monotonic() of a stream's first event
         self.left_early = False  # whether the client went before its answer was whole
         self.scope = anyio.CancelScope()
+        self.tenant = ""  # on whose behalf it is, and whether its client administers: by its key
+        self.administers = False
         self._more = True
         self._receive = receive
         self._send = send

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 
 import anyio
 import msgspec
 
+from ..backend import Prompt
 from ..messages import Delta
 from ..sampling import SamplingParams
 from .pace import Pace
@@ -20,26 +21,56 @@ News = Sequence[tuple[int, Delta]]
 
 
 class Work(msgspec.Struct, frozen=True):
-    """One generation to run.  prompt: int32 token ids; the client's text is tokenized once, before."""
+    """One generation to run.  prompt: int32 token ids; the client's text is tokenized once, before.
+
+    tenant, salt: on whose behalf, and what parts its cache further (`Engine.generate`).
+    """
 
     prompt: bytes
     sampling: SamplingParams
     tag: str
+    tenant: str = ""
+    salt: str = ""
 
 
 async def complete(service: Service, works: Sequence[Work]) -> list[Completed]:
     """Run all to their ends, side by side."""
     if len(works) == 1:
-        work = works[0]
-        return [await service.complete(work.prompt, work.sampling, tag=work.tag)]
+        return [await _complete(service, works[0], 0)]
     results: list[Completed | None] = [None] * len(works)
+    with _program(service) as program:
 
-    async def one(index: int) -> None:
-        work = works[index]
-        results[index] = await service.complete(work.prompt, work.sampling, tag=work.tag)
+        async def one(index: int) -> None:
+            results[index] = await _complete(service, works[index], program)
 
-    await _all(len(works), one)
+        await _all(len(works), one)
     return [result for result in results if result is not None]
+
+
+@contextmanager
+def _program(service: Service) -> Iterator[int]:
+    """Give the generations of one request a number, by which the scheduler knows for how many its client waits."""
+    number = service.lease()
+    try:
+        yield number
+    finally:
+        service.release(number)
+
+
+def _prompt(work: Work, program: int) -> Prompt | bytes:
+    if not program:
+        return work.prompt
+    return Prompt(tokens=work.prompt, fresh=len(work.prompt) // 4, program=program)  # all of it may be healed
+
+
+async def _complete(service: Service, work: Work, program: int) -> Completed:
+    return await service.complete(
+        _prompt(work, program), work.sampling, tag=work.tag, tenant=work.tenant, salt=work.salt
+    )
+
+
+def _generate(service: Service, work: Work, program: int) -> AsyncGenerator[Delta, None]:
+    return service.generate(_prompt(work, program), work.sampling, tag=work.tag, tenant=work.tenant, salt=work.salt)
 
 
 async def stream(service: Service, works: Sequence[Work], tell: Callable[[News], Awaitable[None]], pace: Pace) -> None:
@@ -51,11 +82,12 @@ async def stream(service: Service, works: Sequence[Work], tell: Callable[[News],
         if len(works) == 1:
             await _stream_one(service, works[0], tell, pace)
         else:
-            await _stream_many(service, works, tell, pace)
+            with _program(service) as program:
+                await _stream_many(service, works, tell, pace, program)
 
 
 async def _stream_one(service: Service, work: Work, tell: Callable[[News], Awaitable[None]], pace: Pace) -> None:
-    async with aclosing(service.generate(work.prompt, work.sampling, tag=work.tag)) as deltas:
+    async with aclosing(_generate(service, work, 0)) as deltas:
         async for delta in deltas:  # what comes while nobody asks merges in the engine's reader
             await tell(((0, delta),))
             if delta.finish is None:
@@ -63,7 +95,7 @@ async def _stream_one(service: Service, work: Work, tell: Callable[[News], Await
 
 
 async def _stream_many(
-    service: Service, works: Sequence[Work], tell: Callable[[News], Awaitable[None]], pace: Pace
+    service: Service, works: Sequence[Work], tell: Callable[[News], Awaitable[None]], pace: Pace, program: int
 ) -> None:
     pending: dict[int, Delta] = {}
     ended = 0
@@ -71,8 +103,7 @@ async def _stream_many(
 
     async def one(index: int) -> None:
         nonlocal ended
-        work = works[index]
-        async with aclosing(service.generate(work.prompt, work.sampling, tag=work.tag)) as deltas:
+        async with aclosing(_generate(service, works[index], program)) as deltas:
             async for delta in deltas:
                 waiting = pending.get(index)
                 pending[index] = delta if waiting is None else merged(waiting, delta)

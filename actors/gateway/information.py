@@ -94,7 +94,7 @@ async def server_info(room: Room, exchange: Exchange, body: bytes) -> None:
             "served_model_name": room.service.name,
             "context_length": room.service.limits.context_length,
             "tls": room.options.certfile is not None,
-            "guarded": room.options.api_key is not None,
+            "guarded": room.options.guarded,
             "reasoning_parser": room.options.reasoning_parser,
             "options": {field: getattr(room.options, field) for field in _PUBLIC},
             "statistics": await _statistics(room),
@@ -105,7 +105,7 @@ async def server_info(room: Room, exchange: Exchange, body: bytes) -> None:
 async def metrics(room: Room, exchange: Exchange, body: bytes) -> None:
     """Give the page Prometheus reads."""
     del body
-    page = room.metrics.text(await _statistics(room))
+    page = room.metrics.text(await _statistics(room), tenants=exchange.administers)
     await exchange.reply(200, page, ((b"content-type", b"text/plain; version=0.0.4; charset=utf-8"),))
 
 
@@ -139,11 +139,11 @@ _ABORT_RULES = Rules(
 
 
 async def abort_request(room: Room, exchange: Exchange, body: bytes) -> None:
-    """End the requests of one name.  200 also if there are none: they may have ended meanwhile."""
+    """End a tenant's requests of one name.  200 also if there are none: they may have ended meanwhile."""
     request = parse(body, AbortRequest, _ABORT_RULES)
     if not request.rid:
         raise InvalidRequest("rid", "the name of a request is needed: its rid, or the id of its reply")
-    room.service.abort(request.rid)
+    room.service.abort(request.rid, tenant=exchange.tenant)
     await exchange.reply_json({"success": True})
 
 

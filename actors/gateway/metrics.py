@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -16,10 +16,18 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 
 
 class Metrics:
-    """Count exchanges by route and status, and time them."""
+    """Count exchanges by route and status, and time them; and by tenant, for the administrator alone.
 
-    def __init__(self) -> None:
+    tenants: those that have a key.
+    """
+
+    def __init__(self, *, tenants: Collection[str] = ()) -> None:
         self.registry = CollectorRegistry()
+        self._tenants = CollectorRegistry()
+        self._tenant_exchanges = Counter(
+            "callboard_http_tenant_exchanges", "Exchanges that ended, by tenant.", ("tenant",), registry=self._tenants
+        )
+        self._by_tenant = {name: self._tenant_exchanges.labels(name) for name in tenants}
         self.live = Gauge("callboard_http_live", "Exchanges in progress.", registry=self.registry)
         self._exchanges = Counter(
             "callboard_http_exchanges", "Exchanges that ended.", ("route", "status"), registry=self.registry
@@ -41,8 +49,10 @@ class Metrics:
         self._engine = _EngineStatistics()
         self.registry.register(self._engine)
 
-    def ended(self, route: str, status: int, seconds: float) -> None:
+    def ended(self, route: str, status: int, seconds: float, tenant: str = "") -> None:
         """Count an exchange; status 0 is a client that left before an answer."""
+        if (count := self._by_tenant.get(tenant)) is not None:
+            count.inc()
         self._exchanges.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
@@ -50,10 +60,11 @@ class Metrics:
         """Count the wait for a stream's first event."""
         self._first.labels(route).observe(seconds)
 
-    def text(self, statistics: Mapping[str, Any] | None) -> bytes:
-        """Give the page; `statistics` is the engine's, or None if it did not answer."""
+    def text(self, statistics: Mapping[str, Any] | None, *, tenants: bool = False) -> bytes:
+        """Give the page; `statistics` is the engine's, or None if it did not answer.  tenants: who they are, too."""
         self._engine.statistics = statistics
-        return generate_latest(self.registry)
+        page = generate_latest(self.registry)
+        return page + generate_latest(self._tenants) if tenants and self._by_tenant else page
 
 
 # What only grows, by part; of the requests, everything but what is live.

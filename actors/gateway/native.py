@@ -14,9 +14,10 @@ from .constraints import cut_mark, schema_text
 from .exchange import Exchange
 from .fields import Rules, convert, listed, parse, stops
 from .generation import News, Work, complete, stream
-from .openai_fields import expect_choices
+from .openai_fields import PRIORITY, expect_choices
 from .reasoning import behind_reasoning
 from .room import Room
+from .salts import salt_of
 
 __all__ = ["GenerateRequest", "generate", "native_sampling"]
 
@@ -36,6 +37,8 @@ class GenerateRequest(msgspec.Struct, kw_only=True):
     require_reasoning: bool = False
     stream: bool = False
     rid: str | list[str] | None = None
+    cache_salt: str | list[str] | None = None
+    extra_key: str | list[str] | None = None
 
 
 class NativeSampling(msgspec.Struct, kw_only=True):
@@ -79,9 +82,7 @@ _RULES = Rules(
         "session_id": "sessions are not supported; a prefix is found in the cache by itself",
         "lora_path": "adapters are not supported yet",
         "custom_logit_processor": "code never comes with a request",
-        "priority": "priorities are not supported yet",
-        "extra_key": "separate caches are not supported yet",
-        "cache_salt": "separate caches are not supported yet",
+        "priority": PRIORITY,
         "bootstrap_host": "this server does not hand requests on",
         "bootstrap_port": "this server does not hand requests on",
         "bootstrap_room": "this server does not hand requests on",
@@ -117,13 +118,14 @@ async def generate(room: Room, exchange: Exchange, body: bytes) -> None:
         raise InvalidRequest("input_ids", "it holds strings; give those as text")
     n, samplings = _samplings(room, request, len(prompts))
     names = _names(room, request.rid, len(prompts), batch)
+    salts = _salts(request, len(prompts))
     works: list[Work] = []
-    for prompt, sampling, name in zip(prompts, samplings, names, strict=True):
+    for prompt, sampling, name, salt in zip(prompts, samplings, names, salts, strict=True):
         text = prompt if isinstance(prompt, str) else None
         tokens = prompt if isinstance(prompt, bytes) else await room.service.encode(prompt)
         if request.require_reasoning:
             sampling = await behind_reasoning(room, sampling, tokens, text)
-        works.extend(Work(tokens, one, name) for one in sampling.spread(n))
+        works.extend(Work(tokens, one, name, exchange.tenant, salt) for one in sampling.spread(n))
     outputs = [_Output(room, work, request.return_text_in_logprobs) for work in works]
     many = batch or n > 1
     if request.stream:
@@ -291,6 +293,13 @@ def _names(room: Room, rid: str | list[str] | None, count: int, batch: bool) -> 
     if not all(0 < len(name) <= 256 for name in names):
         raise InvalidRequest("rid", "a name has 1 to 256 characters")
     return names
+
+
+def _salts(request: GenerateRequest, count: int) -> list[str]:
+    none = [None] * count
+    salts = none if request.cache_salt is None else _each(request.cache_salt, "cache_salt", count)
+    keys = none if request.extra_key is None else _each(request.extra_key, "extra_key", count)
+    return [salt_of(*one) for one in zip(salts, keys, strict=True)]
 
 
 def _each(value: T | list[T], field: str, count: int) -> list[T]:

@@ -18,6 +18,7 @@ from .service import Service
 
 __all__ = [
     "IGNORED",
+    "PRIORITY",
     "OpenAIFields",
     "StreamOptions",
     "expect_choices",
@@ -25,6 +26,9 @@ __all__ = [
     "sampling_of",
     "usage",
 ]
+
+PRIORITY = "priorities are not supported; tenants take turns, and what a client waits for least goes first"
+"""What whoever gives one is told."""
 
 IGNORED = frozenset(
     {"metadata", "parallel_tool_calls", "prompt_cache_key", "prompt_cache_retention", "safety_identifier",
@@ -68,6 +72,8 @@ class OpenAIFields(msgspec.Struct, kw_only=True):
     json_schema: str | dict[str, Any] | None = None
     ebnf: str | None = None
     rid: str | None = None
+    cache_salt: str | None = None
+    extra_key: str | None = None
 
 
 def sampling_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ..reasoning import MODEL_TYPES
+from .api_keys import ApiKey, verify_api_keys, verify_key
 
 __all__ = ["GatewayOptions"]
 
@@ -13,7 +14,8 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where a gateway listens, who may speak to it, and how much one request may ask for.
 
     port 0 takes any free one.  certfile and keyfile (PEM paths) switch TLS on.  api_key guards the routes of level
-    `key`; admin_api_key those of level `admin` (without it, api_key does).  reasoning_parser: the family whose markers
+    `key`, and so do api_keys, each a tenant's own; admin_api_key guards those of level `admin` (without it, api_key
+    does, and never a tenant's).  reasoning_parser: the family whose markers
     the model writes around its reasoning (MODEL_TYPES); None leaves it in the text.  Times are in seconds.
     """
 
@@ -23,6 +25,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     keyfile: str | None = None
     api_key: str | None = None
     admin_api_key: str | None = None
+    api_keys: tuple[ApiKey, ...] = ()
     body_bytes: int = 32 << 20  # the largest request body
     body_timeout_s: float = 30.0  # the longest pause inside a request body
     header_bytes: int = 16 << 10
@@ -36,18 +39,28 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_parser: str | None = None
     stream_interval_ms: float | None = None  # between two events of a stream; None: by how many are live (pace.py)
 
+    @property
+    def guarded(self) -> bool:
+        """Whether clients need a key."""
+        return self.api_key is not None or bool(self.api_keys)
+
     def verify(self) -> None:
         """Raise ValueError naming the first setting that cannot be served with."""
         if not 0 <= self.port <= 65535:
             raise ValueError(f"port: {self.port} is outside 0 to 65535")
         if (self.certfile is None) != (self.keyfile is None):
             raise ValueError("certfile, keyfile: both are needed for TLS, and only one was given")
+        verify_api_keys(self.api_keys)
         for field in ("api_key", "admin_api_key"):
-            key = getattr(self, field)
-            if key is not None and not (key and key.isascii() and key.isprintable() and not key.isspace()):
-                raise ValueError(f"{field}: it must be printable ASCII and not empty")
-        if self.admin_api_key is not None and self.api_key is None:
-            raise ValueError("admin_api_key: give api_key too; a guarded administration beside open routes is a slip")
+            key: str | None = getattr(self, field)
+            if key is not None:
+                verify_key(field, key)
+                if any(one.key == key for one in self.api_keys):
+                    raise ValueError(f"{field}: it is a tenant's key too, in api_keys")
+        if self.admin_api_key is not None and not self.guarded:
+            raise ValueError(
+                "admin_api_key: give api_key or api_keys too; a guarded administration beside open routes is a slip"
+            )
         if self.reasoning_parser is not None and self.reasoning_parser.lower() not in MODEL_TYPES:
             known = ", ".join(MODEL_TYPES)
             raise ValueError(f"reasoning_parser: {self.reasoning_parser!r:.80} is unknown; there are {known}")

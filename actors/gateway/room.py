@@ -7,6 +7,7 @@ import time
 
 import anyio
 
+from .authority import Authority
 from .metrics import Metrics
 from .options import GatewayOptions
 from .pace import Pace
@@ -23,7 +24,8 @@ class Room:
         self.service = service
         self.options = options
         self.token_text = TokenText(service)
-        self.metrics = Metrics()
+        self.authority = Authority(options)
+        self.metrics = Metrics(tenants={one.tenant for one in options.api_keys})
         self.pace = Pace(options.stream_interval_ms)
         self.began = int(time.time())
         self.stopping = False

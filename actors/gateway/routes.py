@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -33,7 +32,7 @@ _BROWSER_TYPES = (b"text/plain", b"application/x-www-form-urlencoded", b"multipa
 
 
 class RouteEntry(msgspec.Struct, frozen=True):
-    """One route.  level: `open` to all, `key` to holders of the API key, `admin` to holders of the administrator's."""
+    """One route.  level: `open` to all, `key` to holders of an API key, `admin` to holders of the administrator's."""
 
     path: str
     methods: tuple[str, ...]
@@ -106,7 +105,7 @@ class _Endpoint:
         finally:
             room.leave(exchange.scope)
             seconds = time.monotonic() - began
-            room.metrics.ended(self._entry.path or "unknown", exchange.status, seconds)
+            room.metrics.ended(self._entry.path or "unknown", exchange.status, seconds, exchange.tenant)
             if exchange.first_event_at:
                 room.metrics.first_event(self._entry.path, exchange.first_event_at - began)
 
@@ -182,19 +181,19 @@ class _Endpoint:
 
 
 def _authorize(room: Room, level: Level | None, exchange: Exchange) -> None:
-    options = room.options
-    if level == "open" or options.api_key is None:
+    """Let an exchange know on whose behalf it is; Refusal if that has no right to be here."""
+    if level == "open":
         return
-    scheme, _, given = exchange.headers.get(b"authorization", b"").partition(b" ")
-    key = given.strip() if scheme.lower() == b"bearer" else b""
-    administers = hmac.compare_digest(key, (options.admin_api_key or options.api_key).encode())
-    allowed = administers or (level == "key" and hmac.compare_digest(key, options.api_key.encode()))
-    if not allowed:
-        needed = "the administrator's API key" if level == "admin" and options.admin_api_key else "an API key"
+    caller = room.authority.caller(exchange.headers.get(b"authorization", b""))
+    if caller is None or (level == "admin" and not caller.administers):
+        options = room.options
+        guarded = options.admin_api_key or options.api_keys
+        needed = "the administrator's API key" if level == "admin" and guarded else "an API key"
         raise Refusal(
             401, f"{needed} is needed: Authorization: Bearer KEY", "authentication_error", code="invalid_api_key",
             headers=((b"www-authenticate", b"Bearer"),),
         )  # fmt: skip
+    exchange.tenant, exchange.administers = caller
 
 
 def _stopping() -> Refusal:

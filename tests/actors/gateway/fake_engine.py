@@ -54,10 +54,14 @@ class FakeEngine:
         self.ended: list[str] = []  # how each generation ended: finished, failed, closed
         self.prompts: list[str] = []
         self.samplings: list[SamplingParams] = []
+        self.whose: list[tuple[str, str]] = []  # on whose behalf each was asked for, and its salt
+        self.programs: list[int] = []  # of which program each is
+        self.leases: set[int] = set()
         self.ready = True
         self.quiet = anyio.Event()  # set when nothing is live
         self.busy = anyio.Event()  # set when something has been live
-        self._aborted: dict[str, anyio.Event] = {}
+        self._aborted: dict[tuple[str, str], anyio.Event] = {}
+        self._number = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,9 +73,18 @@ class FakeEngine:
         sampling.verify(vocabulary=VOCABULARY)
 
     async def generate(
-        self, prompt: Prompt | str | bytes | Sequence[int], sampling: SamplingParams, *, tag: str = ""
+        self,
+        prompt: Prompt | str | bytes | Sequence[int],
+        sampling: SamplingParams,
+        *,
+        tag: str = "",
+        tenant: str = "",
+        salt: str = "",
     ) -> AsyncGenerator[Delta, None]:
+        self.programs.append(prompt.program if isinstance(prompt, Prompt) else 0)
+        self.whose.append((tenant, salt))
         prompt = await self.encode(prompt) if isinstance(prompt, str) else prompt
+        prompt = prompt.tokens if isinstance(prompt, Prompt) else prompt
         assert isinstance(prompt, bytes)
         tokens = memoryview(prompt).cast("i").tolist()
         text = bytes(tokens).decode("utf-8", "replace")
@@ -90,7 +103,9 @@ class FakeEngine:
         self.busy.set()
         end = "closed"
         try:
-            async for delta in self._echo(text, tokens, sampling, self._aborted.setdefault(tag, anyio.Event())):
+            async for delta in self._echo(
+                text, tokens, sampling, self._aborted.setdefault((tenant, tag), anyio.Event())
+            ):
                 yield delta
             end = "finished"
         except (GenerationFailed, Aborted):
@@ -141,9 +156,9 @@ class FakeEngine:
         raise Aborted("aborted by name")
 
     async def complete(
-        self, prompt: Prompt | str | bytes | Sequence[int], sampling: SamplingParams, *, tag: str = ""
+        self, prompt: Prompt | str | bytes | Sequence[int], sampling: SamplingParams, **whose: str
     ) -> Completion:
-        deltas = [delta async for delta in self.generate(prompt, sampling, tag=tag)]
+        deltas = [delta async for delta in self.generate(prompt, sampling, **whose)]
         finish = deltas[-1].finish
         assert finish is not None
         return Completion(
@@ -163,9 +178,17 @@ class FakeEngine:
     async def flush(self) -> Flushed:
         return Flushed(freed=12, held=3)
 
-    def abort(self, tag: str) -> None:
-        if tag in self._aborted:
-            self._aborted[tag].set()
+    def lease(self) -> int:
+        self._number += 1
+        self.leases.add(self._number)
+        return self._number
+
+    def release(self, lease: int) -> None:
+        self.leases.remove(lease)
+
+    def abort(self, tag: str, *, tenant: str = "") -> None:
+        if (tenant, tag) in self._aborted:
+            self._aborted[tenant, tag].set()
 
     async def statistics(self) -> dict[str, Any]:
         return {"requests": {"live": sum(self.live.values()), "started": self.started}, "model": "fake"}

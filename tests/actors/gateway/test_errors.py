@@ -312,7 +312,7 @@ async def test_unknown_routes_methods_and_models():
         ({"port": 70000}, "port: 70000 is outside 0 to 65535"),
         ({"certfile": "a.pem"}, "certfile, keyfile: both"),
         ({"api_key": ""}, "api_key: it must be printable"),
-        ({"admin_api_key": "x"}, "admin_api_key: give api_key too"),
+        ({"admin_api_key": "x"}, "admin_api_key: give api_key or api_keys too"),
         ({"body_bytes": 0}, "body_bytes: 0 is not above 0"),
         ({"grace_s": -1.0}, "grace_s: -1.0 is below 0"),
     ],

@@ -29,6 +29,12 @@ class Ticking:
     def __init__(self, *, fails: bool = False) -> None:
         self._end = Finish(reason="error", message="it broke") if fails else Finish(reason="length")
 
+    def lease(self) -> int:
+        return 1
+
+    def release(self, lease: int) -> None:
+        assert lease == 1
+
     async def generate(self, *_: object, **__: object) -> AsyncGenerator[Delta, None]:
         reader = Reader(1)
         async with anyio.create_task_group() as group:
