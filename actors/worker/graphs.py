@@ -28,6 +28,9 @@ from .staging import Staging
 
 __all__ = ["DecodeGraphs", "Decoded", "Draw", "Shape", "sizes"]
 
+# Below so many rows, captured counts stand so far apart.
+_STEPS = ((4, 1), (8, 2), (32, 4), (64, 8), (256, 16), (512, 32), (1 << 30, 64))
+
 
 class Shape(NamedTuple):
     """What a graph is captured for: so many rows, a kind of groups, -1 for none, and whether rows may have cuts."""
@@ -111,7 +114,7 @@ class _Captured:
 
 
 def sizes(most: int) -> tuple[int, ...]:
-    """Choose the row counts to capture: every one up to 4, then steps of an eighth, so that padding stays small."""
+    """Choose the row counts to capture: every one up to 4, then steps of an eighth or so, so that padding stays small."""
     chosen: list[int] = []
     size = 1
     while size < most:
