@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -138,6 +139,48 @@ def test_log_probabilities_of_prompts_and_outputs_agree_with_the_cpu(driver: Dri
     assert floats(given.input_logprobs[0].logprobs) == pytest.approx(
         floats(wanted.input_logprobs[0].logprobs), abs=1e-4
     )
+
+
+class Draws:
+    """Tell how often rows are drawn, and whether with cuts."""
+
+    def __init__(self, draw: Any) -> None:
+        self._draw = draw
+        self.told: list[tuple[str, bool]] = []
+
+    def __call__(self, *given: Any, cuts: bool, **others: Any) -> Any:
+        self.told.append(("all", cuts))
+        return self._draw(*given, cuts=cuts, **others)
+
+    def redraw(self, logits: Any, adjustments: Any, *given: Any, cuts: bool) -> None:
+        self.told.append((f"adjusted {adjustments.places_A.tolist()}", cuts))
+        self._draw.redraw(logits, adjustments, *given, cuts=cuts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._draw, name)
+
+
+def test_a_decode_step_draws_once_and_only_what_is_adjusted_twice(device_driver: Driver) -> None:
+    runner: Any = device_driver.runner
+    draws = runner._draw = runner.graphs._draw = Draws(runner._draw)
+    cut = SamplingParams(temperature=1.0, min_p=0.2, max_new_tokens=8)
+    short = SamplingParams(temperature=0.0, min_new_tokens=3, max_new_tokens=8)
+    penalized = SamplingParams(temperature=0.5, min_p=0.1, presence_penalty=1.0, top_logprobs_num=2, max_new_tokens=8)
+    device_driver.step(
+        *(device_driver.extend(row, [row, 9], wish) for row, wish in enumerate((WARM, cut, short, penalized)))
+    )
+
+    def told(*rows: int) -> list[tuple[str, bool]]:
+        draws.told.clear()
+        device_driver.step(decode=rows)
+        return draws.told.copy()
+
+    assert told(0) == [("all", False)]
+    assert told(0, 1) == [("all", True)]
+    assert told(0, 2) == [("all", False), ("adjusted [1]", False)]
+    assert told(2, 3) == [("all", False), ("adjusted [0, 1]", True)]
+    assert told(2, 1, 3) == [("all", True), ("adjusted [2]", True)], "row 2 is long enough"
+    assert told(2) == [("all", False)]
 
 
 EVERY_KIND = [
@@ -304,6 +347,19 @@ def test_steps_can_all_be_launched_before_the_first_is_collected(
 ) -> None:
     wanted = [read(driver.runner.run(step).tokens) for step in script(driver, wishes)]
     assert launch_all(device_driver, wishes) == wanted
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="no GPU")
+def test_rows_with_cuts_have_graphs_of_their_own(tiny: Path) -> None:
+    cut = SamplingParams(temperature=0.8, top_k=5, top_p=0.9, max_new_tokens=8)
+    with torch.inference_mode():
+        captured, launched = (make_device_driver(tiny, captured=graphs) for graphs in (True, False))
+        for _ in range(2):
+            for sampling in (WARM, cut):
+                wanted = launched.generate([5, 9, 200], sampling, 8, seed=3)
+                assert captured.generate([5, 9, 200], sampling, 8, seed=3) == wanted
+        assert captured.runner.graphs.captured == ((1, -1, False), (1, -1, True))
 
 
 @pytest.mark.gpu
