@@ -39,8 +39,9 @@ __all__ = ["Dispatcher", "DispatcherOptions"]
 
 
 class DispatcherOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """live: how many requests may be admitted at once.  context_length: tokens, prompt and output together.
+    """live: how many requests may be admitted at once; of a tenant with a name, no more than others then still may.
 
+    context_length: tokens, prompt and output together.
     replays: how often a request is sent again after Core died under it, before it is taken for the cause.
     eos: int32 ids that end a generation.  seed: where the seeds of requests that bring none come from.
     """
@@ -91,6 +92,7 @@ class Dispatcher(Actor[ToDispatcher]):
         self._options = options
         self._live: dict[int, _Entry] = {}
         self._tags: dict[tuple[str, str], set[int]] = {}  # by tenant and tag
+        self._tenants: Counter[str] = Counter()  # how many of the live ones are whose
         self._counts: Counter[str] = Counter()
         self._released: tuple[int, ...] = ()  # programs that are over, until the scheduler is told with a request
 
@@ -140,6 +142,7 @@ class Dispatcher(Actor[ToDispatcher]):
             sampling, max_new_tokens=min(sampling.max_new_tokens, room), seed=seed & 0x7FFF_FFFF_FFFF_FFFF
         )
         entry = self._live[submit.request] = _Entry(submit, sampling)
+        self._tenants[submit.tenant] += 1
         if submit.tag:
             self._tags.setdefault((submit.tenant, submit.tag), set()).add(submit.request)
         try:
@@ -182,6 +185,11 @@ class Dispatcher(Actor[ToDispatcher]):
             )
         if len(self._live) >= self._options.live:
             return Overloaded(f"{len(self._live)} requests are live, at most {self._options.live} may be")
+        free = self._options.live - len(self._live)
+        if submit.tenant and self._tenants[submit.tenant] >= free:  # so that one alone leaves half to the others
+            return Overloaded(
+                f"{self._tenants[submit.tenant]} of your requests are live; {free} are left for everybody"
+            )
         if submit.request in self._live:
             return InvalidRequest("request", f"{submit.request} is already live")
         return None
@@ -209,6 +217,9 @@ class Dispatcher(Actor[ToDispatcher]):
     def _forget(self, request: int, reason: str) -> _Entry:
         entry = self._live.pop(request)
         self._counts[f"ended_{reason}"] += 1
+        self._tenants[entry.tenant] -= 1
+        if not self._tenants[entry.tenant]:
+            del self._tenants[entry.tenant]
         name = entry.tenant, entry.tag
         if entry.tag and (tagged := self._tags.get(name)) is not None:
             tagged.discard(request)

@@ -128,6 +128,28 @@ async def test_an_abort_gives_one_terminal_event_and_tells_everybody_down_the_li
             await anext(reader)
 
 
+async def test_no_tenant_takes_the_room_of_all() -> None:
+    async with stage(live=8) as made:
+        dispatcher, sampling = made.wires.dispatcher, SamplingParams(max_new_tokens=4)
+
+        async def ask(request: int, tenant: str) -> None:
+            await dispatcher.ask(Submit(request, PROMPT, sampling, Reader(request), tenant=tenant))
+
+        for request in range(1, 5):
+            await ask(request, "greedy")
+        with pytest.raises(Overloaded, match="4 of your requests are live; 4 are left for everybody"):
+            await ask(5, "greedy")
+        await ask(6, "other")
+        await ask(7, "")
+        await dispatcher.tell(Abort(1))
+        await dispatcher.tell(Abort(2))
+        await ask(8, "greedy")  # 2 are its own, and 4 are free
+        for request in range(9, 12):
+            await ask(request, "")  # those without a name may fill it
+        with pytest.raises(Overloaded, match="8 requests are live, at most 8"):
+            await ask(12, "other")
+
+
 async def test_an_abort_by_name_ends_all_of_that_name() -> None:
     async with stage() as made:
         readers = [await made.submit(1, tag="a"), await made.submit(2, tag="a"), await made.submit(3, tag="b")]
