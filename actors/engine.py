@@ -47,6 +47,7 @@ from .sampling import SamplingParams
 from .server_args import engine_arguments
 from .template_book import choose_template
 from .tenancy import cache_namespace
+from .tenant import Tenant
 from .tree import Tree
 from .wires import Wires
 
@@ -222,9 +223,20 @@ class Engine(Backend):
             finish=finish,
         )
 
-    def lease(self) -> int:
-        """Give a program a number under which what it leaves in the cache is kept, as long as there is room."""
-        return next(self._leases)
+    def tenant(self, name: str, salt: str = "") -> Tenant:
+        """Give a backend whose programs run here on behalf of a tenant; see `generate` for what that means."""
+        _ = self._running
+        return Tenant(self, name, salt)
+
+    def lease(self, namespace: str = "") -> int:
+        """Give a program a number under which what it leaves in the cache is kept, as long as there is room.
+
+        namespace: where it looks there (`cache_namespace`), if it should pause before its first generation.
+        """
+        lease = next(self._leases)
+        if namespace:
+            self._namespaces[lease] = namespace
+        return lease
 
     def release(self, lease: int) -> None:
         """Keep nothing for a program any more; the scheduler is told with the next request, when it may matter."""
@@ -243,16 +255,24 @@ class Engine(Backend):
         with suppress(MailboxFull):  # it may be lost
             self._wires.dispatcher.post(message)
 
-    async def prefill(self, prompt: Prompt) -> None:
+    async def prefill(self, prompt: Prompt, *, tenant: str = "", salt: str = "") -> None:
         """Compute the prompt's KV and leave it in the prefix cache."""
-        await self.complete(prompt, SamplingParams(max_new_tokens=0))
+        await self.complete(prompt, SamplingParams(max_new_tokens=0), tenant=tenant, salt=salt)
 
     def verify_choices(self, continuations: Sequence[str], *, unconditional: bool = False) -> None:  # noqa: ARG002
         """Take choices of every kind; raises InvalidRequest if there are none."""
         if not continuations or any(not text for text in continuations):
             raise InvalidRequest("choices", "at least one is needed, and none may be empty")
 
-    async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
+    async def score(
+        self,
+        prompt: Prompt,
+        continuations: Sequence[str],
+        *,
+        unconditional: bool = False,
+        tenant: str = "",
+        salt: str = "",
+    ) -> Scores:
         """Give the log-probabilities of each continuation behind the prompt, and with `unconditional` by itself.
 
         The prompt's tail and each continuation are tokenized as one, so that no choice pays for a token boundary; what
@@ -265,7 +285,10 @@ class Engine(Backend):
         async def look(tokens: bytes, start: int) -> tuple[list[float], int]:
             joins = prompt.joins if tokens.startswith(prompt.tokens) else b""  # else a choice by itself
             done = await self.complete(
-                Prompt(tokens=tokens, joins=joins), SamplingParams(max_new_tokens=0, logprob_start=start)
+                Prompt(tokens=tokens, joins=joins),
+                SamplingParams(max_new_tokens=0, logprob_start=start),
+                tenant=tenant,
+                salt=salt,
             )
             return [item.logprob for item in done.input_logprobs], done.finish.cached_tokens
 

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+import callboard as cb
 from callboard.actors.backend import Prompt
 from callboard.actors.engine import Engine
 from callboard.actors.engine_options import EngineOptions
@@ -119,3 +120,75 @@ async def test_a_request_is_ended_by_its_own_tenant_alone(folder: Path) -> None:
             with pytest.raises(Aborted, match="by name"):
                 async for _ in stream:
                     pass
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+async def test_programs_run_on_behalf_of_a_tenant(folder: Path) -> None:
+    @cb.function
+    def forked(s: Any, text: str) -> None:
+        s += text
+        forks = s.fork(2)
+        for number, fork in enumerate(forks):
+            fork += str(number) + cb.gen("word", max_tokens=2, ignore_eos=True)
+        forks.join()
+        s += cb.gen("end", max_tokens=2, ignore_eos=True)
+        s += cb.select("which", ["one", "two"])
+
+    with anyio.fail_after(60):
+        async with tiny(folder) as engine:
+            cached: list[int] = []
+            for backend in (
+                engine.tenant("a"),
+                engine.tenant("b"),
+                engine,
+                engine.tenant("a", "s"),
+                engine.tenant("a"),
+            ):
+                before = (await engine.statistics())["scheduler"]["slots_tree"]
+                state = await forked.arun(PROMPT, backend=backend)
+                assert state["which"] in ("one", "two")
+                grown = (await engine.statistics())["scheduler"]["slots_tree"] - before
+                cached.append(grown)
+            whole = len(await engine.encode(PROMPT)) // 4
+            assert min(cached[:4]) >= whole, "each has computed all of it for itself"
+            assert cached[4] < whole, "it was there"
+
+
+async def test_a_program_that_waits_before_it_generates_is_computed_for_its_tenant(folder: Path) -> None:
+    asked = anyio.Event()
+
+    @cb.function
+    async def waits(s: Any) -> None:
+        s += PROMPT * 2
+        await asked.wait()
+        s += cb.gen("end", max_tokens=2, ignore_eos=True)
+
+    with anyio.fail_after(60):
+        async with tiny(folder) as engine:
+            tokens = await engine.encode(PROMPT * 2)
+
+            async def found(tenant: str) -> int:
+                return (await engine.complete(tokens, greedy(1), tenant=tenant)).finish.cached_tokens
+
+            async with anyio.create_task_group() as group:
+                group.start_soon(lambda: waits.arun(backend=engine.tenant("a")))
+                while (await engine.statistics())["scheduler"]["eager_tokens"] < len(tokens) // 4:
+                    await anyio.lowlevel.checkpoint()
+                assert [await found("b"), await found(""), await found("a")] == [0, 0, len(tokens) // 4 - 1]
+                asked.set()
+
+
+async def test_a_tenant_is_not_entered_and_ends_with_its_engine(folder: Path) -> None:
+    with anyio.fail_after(60):
+        engine = tiny(folder)
+        with pytest.raises(RuntimeError, match="not running"):
+            engine.tenant("a")
+        async with engine:
+            tenant = engine.tenant("a")
+            with pytest.raises(InvalidRequest, match="tenant"):
+                engine.tenant("a\n")
+        with pytest.raises(RuntimeError, match="not entered"):
+            async with tenant:
+                pass
