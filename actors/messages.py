@@ -310,8 +310,9 @@ class Extend(msgspec.Struct, frozen=True, array_like=True):
 
     tokens and slots: int32, equally long, at the table's columns [start, start + n).  begin is given in the row's first
     chunk, with prefix_slots: int32 [start], the slots of what the cache already held.  sample: whether the logits
-    behind the last token are sampled (the chunk completes the prompt).  targets: int32 [m]; if given, the log-probabilities of
-    targets[i] behind position targets_start + i are wanted (targets_start >= start, targets_start + m <= start + n).
+    behind the last token are sampled (the chunk completes the prompt).  targets: int32 [m]; if given, the
+    log-probabilities of targets[i] behind position targets_start + i are wanted (targets_start >= start,
+    targets_start + m <= start + n).
     next_logprobs: whether those of all tokens behind the last one are wanted.
     positions: int32 [n], if they are not columns and Begin.shift.
     """

@@ -17,6 +17,7 @@ from .media import image, video
 from .null import NullBackend
 from .program import Program, function
 from .reasoning import separate_reasoning
+from .recording import Recording, record
 from .roles import (
     assistant,
     assistant_begin,
@@ -28,7 +29,6 @@ from .roles import (
     user_begin,
     user_end,
 )
-from .recording import Recording, record
 from .runtime import Runtime
 from .service import flush_cache, get_server_info
 from .state import ProgramState

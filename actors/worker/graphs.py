@@ -114,7 +114,7 @@ class _Captured:
 
 
 def sizes(most: int) -> tuple[int, ...]:
-    """Choose the row counts to capture: every one up to 4, then steps of an eighth or so, so that padding stays small."""
+    """Choose the row counts to capture: every one up to 4, then further apart, so that padding stays small."""
     chosen: list[int] = []
     size = 1
     while size < most:

@@ -40,12 +40,11 @@ class GroupPacker:
         """
         if not step.extend_groups:
             return None
-        listed = [(extend.row, extend.start, len(extend.tokens) // 4) for extend in step.extends]
-        rows, starts, queries = np.array(listed, np.int32).T
+        rows, queries = np.array([(extend.row, len(extend.tokens) // 4) for extend in step.extends], np.int32).T
         groups = read_groups(step.extend_groups, rows, self._numbers)
         if (rest := room - int(queries.sum())) > 0:  # nobody's tokens: of a row that is in no group
-            starts, queries = np.append(starts, np.int32(-rest)), np.append(queries, np.int32(rest))
-        return self._attention.pack_extends(groups, queries, starts + queries)
+            queries = np.append(queries, np.int32(rest))
+        return self._attention.pack_extends(groups, queries)
 
 
 def read_groups(packed: bytes, rows: np.ndarray, numbers: np.ndarray) -> RowGroups:

@@ -123,7 +123,7 @@ def lay_out(
 
 def _last(words_G: Tensor, packed: PackedGroups) -> Groups:
     """Find packed groups at the end of words on the device."""
-    return Groups(words_G[-len(packed.words_W) :], packed.kind, packed.parts, packed.own_keys)
+    return Groups(words_G[-len(packed.words_W) :], packed.kind, packed.parts)
 
 
 def padded(decodes: Decodes, size: int, dummy_row: int, dummy_slot: int) -> tuple[np.ndarray, ...]:

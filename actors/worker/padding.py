@@ -32,15 +32,11 @@ Array = TypeVar("Array", np.ndarray, Tensor)
 
 
 class Room(NamedTuple):
-    """What a padded step has room for: the extends' tokens, the extending and the decoding rows.
-
-    reach: the longest an extending row may be; it decides in how many parts keys are taken.
-    """
+    """What a padded step has room for: the extends' tokens, the extending and the decoding rows."""
 
     tokens: int
     extends: int
     decodes: int
-    reach: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class Sharing(NamedTuple):
     """What a padded step's launches depend on of the groups in which rows attend together.
 
     kind, words: of the decoding rows' groups, and how many words they have room for; -1 and 0 if there are none.
-    extend_kind: of the extends'; extend_parts, own_keys: no less than those of the groups (PackedGroups).
+    extend_kind: of the extends'; extend_parts: no fewer than the groups have (PackedGroups).
     """
 
     kind: int = -1
@@ -83,7 +79,6 @@ class Sharing(NamedTuple):
     extend_kind: int = -1
     extend_words: int = 0
     extend_parts: int = 0
-    own_keys: int = 0
 
     def groups(self, words_G: Tensor) -> Groups | None:
         """Give the decoding rows' groups on the device."""
@@ -93,7 +88,7 @@ class Sharing(NamedTuple):
         """Give the extends' groups on the device."""
         if self.extend_kind < 0:
             return None
-        return Groups(words_G[self.words :], self.extend_kind, self.extend_parts, self.own_keys)
+        return Groups(words_G[self.words :], self.extend_kind, self.extend_parts)
 
 
 def room_words(room: Room, sharing: Sharing) -> int:
@@ -154,7 +149,7 @@ def padded_batch(fields: Fields[Tensor], room: Room, sharing: Sharing, tables_RL
     return AttentionBatch(
         query_starts_R1=torch.arange(rows + 1, dtype=torch.int32),
         query_lengths=[1] * rows,
-        lengths=[room.reach] * rows,
+        lengths=[tables_RL.shape[1]] * rows,
         table_RL=tables_RL,
         slots_T=fields.slots_T.long(),
         positions_T=fields.positions_T.long(),

@@ -36,7 +36,6 @@ _RATE = 4e14
 _LONG_PROMPT = 2048
 
 _TOKENS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096)
-_REACHES = (500, 4000)  # few keys are taken in one part
 _MOST_GRAPHS = 64
 _MOST_BYTES = 512 << 20
 
@@ -128,23 +127,16 @@ class PromptGraphs:
         padded = next((tokens for tokens in _TOKENS if tokens >= sum(sizes)), None)
         if padded is None or max(sizes) >= _LONG_PROMPT:
             return None
-        longest = max(extend.start + size for extend, size in zip(step.extends, sizes, strict=True))
         decoding, most = len(step.decode_rows) // 4, self._rows.max_rows
         room = Room(
             tokens=padded,
             extends=min(_power(len(sizes), 4), padded, most),
             decodes=min(max(8, _power(decoding, 2)), most) if decoding else 0,
-            reach=self._reach(longest),
         )
         if room.tokens + room.decodes > self.limit:
             return None
         self._met[room] += 1
         return room if self._met[room] > self.patience else None
-
-    def _reach(self, keys: int) -> int:
-        """Round up what decides in how many parts keys are taken."""
-        context = self._rows.context_length
-        return min((reach for reach in _REACHES if keys <= reach < context), default=context)
 
     def run(
         self,
@@ -179,7 +171,6 @@ class PromptGraphs:
                 extend_kind=extend_groups.kind,
                 extend_words=extend_groups.room,
                 extend_parts=max(1024, _power(extend_groups.parts, 2)),
-                own_keys=self._reach(extend_groups.own_keys),
             )
         return sharing
 

@@ -55,8 +55,7 @@ class Case:
         return TritonAttention(self.heads, KV_HEADS, HEAD_DIM, **options)
 
     def pack(self, attention: TritonAttention) -> PackedGroups | None:
-        queries, lengths = (np.array(each, np.int32) for each in (self.batch.query_lengths, self.batch.lengths))
-        return attention.pack_extends(self.groups, queries, lengths)
+        return attention.pack_extends(self.groups, np.array(self.batch.query_lengths, np.int32))
 
     def time_us(self, attention: TritonAttention, batch: AttentionBatch) -> float:
         plan = attention.plan(batch)

@@ -5,7 +5,7 @@ few new tokens still fills the matrix unit: line m of a tile is query m // G, he
 
 What rows share may have been attended to before (tree.py): then a tile begins behind it, and takes in what was found.
 
-Shape suffixes:  T new tokens    X tiles    P parts of a tile's keys    M lines of a tile
+Shape suffixes:  T new tokens    X parts of tiles    P those that are one of several    M lines of a tile
                  H query heads     K key heads    G = H / K    D head_dim
 """
 
@@ -19,7 +19,7 @@ import triton.language as tl
 
 from .online import capped, softmax_step
 
-__all__ = ["attend_keys", "extend_tiles", "merge_tiles"]
+__all__ = ["attend_keys", "extend_tiles"]
 
 
 @triton.jit
@@ -84,8 +84,9 @@ def extend_tiles(
     table_RL,
     tiles_X8,
     out_THD,
-    parts_XKPMD,
-    lse_XKPM,
+    parts_PKMD,
+    lse_PKM,
+    arrived_PK,
     groups_W,
     shared_PHD,
     shared_lse_PH,
@@ -101,17 +102,17 @@ def extend_tiles(
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    PARTS: tl.constexpr,
     HAS_GROUPS: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
-    """Attend one tile of new tokens for the G heads of one key head, to one part of their keys.  Grid: (X, K, PARTS).
+    """Attend one tile of new tokens for the G heads of one key head, to one part of their keys.  Grid: (X, K).
 
     q_THD: a token every q_stride elements, heads dense.  entries_SE: the pool of a layer.  table_RL: int32 slots.
     tiles_X8: as list_extend_tiles makes them, with at most BLOCK_M // G queries each; those of zeros do nothing.
     WINDOW: 0, or how many keys a query sees at most.  UPCAST: multiply in float32 (the interpreter cannot multiply
     bfloat16).
-    With one part results go to out_THD, with more to parts_XKPMD and lse_XKPM (float32, to the base of two).
+    A tile of one part goes straight to out_THD; parts of others to parts_PKMD and lse_PKM (float32, to the base of
+    two), where the last program of the tile to arrive merges them.  arrived_PK: int32 zeros, left as zeros.
     HAS_GROUPS: groups_W, as tree_plan packs it for T tokens, says where each row's groups end; the tile's first part
     takes in what tree_tiles found for its tokens in shared_PHD and shared_lse_PH.  Without a window.
     """
@@ -120,6 +121,7 @@ def extend_tiles(
     tile = tiles_X8 + tl.program_id(0) * 8
     head = tl.program_id(1)
     line, token, queries, first_limit = tl.load(tile), tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
+    part, parts, first_part = tl.load(tile + 4), tl.load(tile + 5), tl.load(tile + 6)
     member = tl.arange(0, BLOCK_M)
     # Lines without a query repeat the last one's limit, so that no softmax is empty.
     query = tl.minimum(member // G, queries - 1)
@@ -150,9 +152,9 @@ def extend_tiles(
         inner = start
     outer = tl.maximum(start + (first_limit - start) // BLOCK_N * BLOCK_N, inner)
     stop = last + 1
-    if PARTS > 1:
-        size = tl.cdiv(tl.cdiv(stop - start, PARTS), BLOCK_N) * BLOCK_N
-        start += tl.program_id(2) * size
+    if parts > 1:
+        size = tl.cdiv(tl.cdiv(stop - start, parts), BLOCK_N) * BLOCK_N
+        start += part * size
         stop = tl.minimum(start + size, stop)
     top = tl.full([BLOCK_M], -1e30, tl.float32)
     total = tl.zeros([BLOCK_M], tl.float32)
@@ -171,9 +173,7 @@ def extend_tiles(
         True, SCALE, SOFT_CAP, WINDOW, ENTRY, D, BLOCK_D, BLOCK_N,
     )  # fmt: skip
     if HAS_GROUPS:
-        places = tl.where(queries > 0, tl.load(groups_W + 4 + 2 * T + token), 0)
-        if PARTS > 1:
-            places = tl.where(tl.program_id(2) == 0, places, 0)
+        places = tl.where((queries > 0) & (part == 0), tl.load(groups_W + 4 + 2 * T + token), 0)
         first_place = tl.load(groups_W + 4 + T + tokens)
         for number in range(places):
             place = first_place + number
@@ -188,44 +188,31 @@ def extend_tiles(
     empty = total == 0
     total = tl.where(empty, 1.0, total)
     result = result / total[:, None]
-    if PARTS > 1:
-        part = (tl.program_id(0) * KV_HEADS + head) * PARTS + tl.program_id(2)
-        lines = part.to(tl.int64) * BLOCK_M + member
-        tl.store(parts_XKPMD + lines[:, None] * D + dims[None, :], result, mask=inside)
-        lse = tl.where(empty, float("-inf"), top + tl.log2(total))
-        tl.store(lse_XKPM + lines, lse, mask=member < queries * G)
-    else:
-        at = out_THD + tokens[:, None] * (HEADS * D) + heads_at
+    at = out_THD + tokens[:, None] * (HEADS * D) + heads_at
+    if parts <= 1:
         tl.store(at, result.to(out_THD.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def merge_tiles(
-    tiles_X8,
-    parts_XKPMD,
-    lse_XKPM,
-    out_THD,
-    KV_HEADS: tl.constexpr,
-    G: tl.constexpr,
-    D: tl.constexpr,
-    BLOCK_D: tl.constexpr,
-    TILE_ROWS: tl.constexpr,
-    PARTS: tl.constexpr,
-):
-    """Merge the parts of one line of a tile by their log-sum-exps.  Grid: (X * TILE_ROWS, K)."""
-    number = tl.program_id(0) // TILE_ROWS
-    member = tl.program_id(0) % TILE_ROWS
-    head = tl.program_id(1)
-    tile = tiles_X8 + number * 8
-    token, queries = tl.load(tile + 1), tl.load(tile + 2)
-    if member >= queries * G:
-        return
-    dims = tl.arange(0, BLOCK_D)
-    part = ((number * KV_HEADS + head) * PARTS + tl.arange(0, PARTS)).to(tl.int64)
-    lines = part * TILE_ROWS + member
-    lse = tl.load(lse_XKPM + lines)
-    values = tl.load(parts_XKPMD + lines[:, None] * D + dims[None, :], mask=(dims < D)[None, :], other=0.0)
-    weights = tl.exp2(lse - tl.max(lse, 0))
-    merged = tl.sum(weights[:, None] * values, 0) / tl.sum(weights, 0)
-    at = out_THD + ((token + member // G).to(tl.int64) * KV_HEADS * G + head * G + member % G) * D + dims
-    tl.store(at, merged.to(out_THD.dtype.element_ty), mask=dims < D)
+    else:
+        live = member < queries * G
+        lines = ((first_part + part) * KV_HEADS + head).to(tl.int64) * BLOCK_M + member
+        tl.store(parts_PKMD + lines[:, None] * D + dims[None, :], result, mask=inside)
+        tl.store(lse_PKM + lines, tl.where(empty, float("-inf"), top + tl.log2(total)), mask=live)
+        tl.debug_barrier()  # every thread's part is written before one of them says so
+        arrived = arrived_PK + first_part * KV_HEADS + head
+        if tl.atomic_add(arrived, 1) == parts - 1:
+            tl.store(arrived, 0)
+            top = tl.full([BLOCK_M], -1e30, tl.float32)
+            total = tl.zeros([BLOCK_M], tl.float32)
+            result = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+            for number in range(parts):
+                lines = ((first_part + number) * KV_HEADS + head).to(tl.int64) * BLOCK_M + member
+                # Other programs of this launch wrote these: .cg reads past the cache that does not see them.
+                lse = tl.load(lse_PKM + lines, mask=live, other=0.0, cache_modifier=".cg")
+                values = tl.load(
+                    parts_PKMD + lines[:, None] * D + dims[None, :], mask=inside, other=0.0, cache_modifier=".cg"
+                )
+                new_top = tl.maximum(top, lse)
+                weight, fade = tl.exp2(lse - new_top), tl.exp2(top - new_top)
+                result = result * fade[:, None] + values * weight[:, None]
+                total = total * fade + weight
+                top = new_top
+            tl.store(at, (result / total[:, None]).to(out_THD.dtype.element_ty), mask=inside)

@@ -98,13 +98,12 @@ class Attention(ABC):
         """
         del lengths
 
-    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray, lengths_R: np.ndarray) -> PackedGroups | None:
+    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray) -> PackedGroups | None:
         """Prepare on the host how rows that extend attend together, for one step; None as for `pack`.
 
-        queries_R, lengths_R: of the extending rows, as query_lengths and lengths of the batch.  Groups end before a
-        row's new tokens begin.
+        queries_R: of the extending rows, as query_lengths of the batch.  Groups end before a row's new tokens begin.
         """
-        del groups, queries_R, lengths_R
+        del groups, queries_R
         return None
 
     @abstractmethod

@@ -37,8 +37,7 @@ class PackedGroups:
     words_W: int32.  room: how many words it needs at most for this many rows, whatever the groups.  kind: what launches
     depend on; a captured step may be replayed with any groups of its kind.  saved_tokens: how many keys are read less
     than if each row (of extends: each new token) read its own, in layers without a window.
-    Of extends also: parts, how many parts of tokens there are to merge; own_keys, how many keys a row attends to behind
-    its groups, at most.
+    Of extends also: parts, how many parts of tokens there are to merge.
     """
 
     words_W: np.ndarray
@@ -46,7 +45,6 @@ class PackedGroups:
     kind: int
     saved_tokens: int
     parts: int = 0
-    own_keys: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,4 +54,3 @@ class Groups:
     words_W: Tensor
     kind: int
     parts: int = 0
-    own_keys: int = 0

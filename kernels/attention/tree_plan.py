@@ -64,7 +64,7 @@ class TreePlanner:
         alone_N = groups.counts_N * self._keys_ns(groups, self._key_bytes / self.tuning.rates.cached)
         return self._pack(groups, rows, alone_N, self.parts_at_most(rows))
 
-    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray, lengths_R: np.ndarray) -> PackedGroups | None:
+    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray) -> PackedGroups | None:
         """Pack the groups of extending rows that pay, token by token; None if all together do not.
 
         Tiles of many new tokens are full of one row's, and sharing saves them nothing: groups pay where rows are short.
@@ -83,9 +83,8 @@ class TreePlanner:
         packed = self._pack(_kept(by_token, fits_N), tokens, alone_N[fits_N], most)
         if packed is None:
             return None
-        shared_T, _, parts_T = packed.words_W[HEADER : HEADER + 3 * tokens].reshape(3, tokens)
-        own_keys = int((lengths_R - shared_T[queries_R.cumsum() - 1]).max())
-        return replace(packed, parts=int(parts_T.sum()), own_keys=own_keys)
+        parts_T = packed.words_W[HEADER + 2 * tokens : HEADER + 3 * tokens]
+        return replace(packed, parts=int(parts_T.sum()))
 
     def _pack(self, groups: RowGroups, rows: int, alone_N: np.ndarray, most: int) -> PackedGroups | None:
         """Pack the groups that save some of the nanoseconds that their keys take alone, into at most `most` parts."""

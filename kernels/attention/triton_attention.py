@@ -19,14 +19,14 @@ from torch import Tensor
 from ..early import launches_early
 from ..kv_pool import KVPool
 from .decode import decode_items
-from .extend import extend_tiles, merge_tiles
+from .extend import extend_tiles
 from .flash_extend import FlashPlan, can_cudnn, can_flash, cudnn_extend, flash_extend, plan_flash
 from .interface import Attention, AttentionBatch
 from .row_groups import Groups, PackedGroups, RowGroups
 from .tree import tree_tiles
 from .tree_plan import TreePlanner
 from .tree_tuning import TreeTuning
-from .triton_plan import Items, Tiles, TritonPlan, decode_items_at_most, list_items, list_tiles
+from .triton_plan import Items, TritonPlan, decode_items_at_most, extend_shares, list_items, list_tiles
 from .tuning import Tuning
 
 __all__ = ["Extend", "TritonAttention"]
@@ -103,6 +103,10 @@ class TritonAttention(Attention):
         self._parts_WHD = torch.empty(items, heads, head_dim, dtype=torch.float32, device=device)
         self._lse_WH = torch.empty(items, heads, dtype=torch.float32, device=device)
         self._arrived_RK = torch.zeros(max_rows, kv_heads, dtype=torch.int32, device=device)
+        split = 2 * extend_shares(kv_heads, self.tuning), kv_heads
+        self._tile_parts_PKMD = torch.empty(*split, self._tile_rows, head_dim, dtype=torch.float32, device=device)
+        self._tile_lse_PKM = torch.empty(*split, self._tile_rows, dtype=torch.float32, device=device)
+        self._tile_arrived_PK = torch.zeros(split, dtype=torch.int32, device=device)
         self._dtype = dtype
         if self.windows and 0 not in self.windows:
             tree = None
@@ -118,16 +122,17 @@ class TritonAttention(Attention):
     @property
     def scratch_bytes(self) -> int:
         """Tell how much memory parts of rows take, allocated once."""
-        own = self._parts_WHD.nbytes + self._lse_WH.nbytes + self._arrived_RK.nbytes
-        return own + self._shared_PHD.nbytes + self._shared_lse_PH.nbytes
+        rows = self._parts_WHD.nbytes + self._lse_WH.nbytes + self._arrived_RK.nbytes
+        tiles = self._tile_parts_PKMD.nbytes + self._tile_lse_PKM.nbytes + self._tile_arrived_PK.nbytes
+        return rows + tiles + self._shared_PHD.nbytes + self._shared_lse_PH.nbytes
 
     def pack(self, groups: RowGroups, rows: int) -> PackedGroups | None:
         return None if self._tree is None else self._tree.pack(groups, rows)
 
-    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray, lengths_R: np.ndarray) -> PackedGroups | None:
+    def pack_extends(self, groups: RowGroups, queries_R: np.ndarray) -> PackedGroups | None:
         if self._tree is None or self.extend not in {"auto", "triton"}:
             return None
-        return self._tree.pack_extends(groups, queries_R, lengths_R)
+        return self._tree.pack_extends(groups, queries_R)
 
     def plan(self, batch: AttentionBatch) -> TritonPlan:
         if batch.lengths_R is None:
@@ -161,7 +166,7 @@ class TritonAttention(Attention):
             if not plan.items:
                 return results
             out_THD[:first] = results
-        elif isinstance(extends, Tiles):
+        elif extends is not None:
             self._extend(q_THD, entries_SE, plan, extends, window, out_THD)
         if plan.items:
             q_RHD, out_RHD = (q_THD[first:], out_THD[first:]) if first else (q_THD, out_THD)
@@ -171,7 +176,7 @@ class TritonAttention(Attention):
             self._decode(q_RHD, entries_SE, plan.table_RL, plan.items[window], groups, out_RHD)
         return out_THD
 
-    def _plan_extends(self, batch: AttentionBatch) -> Tiles | FlashPlan:
+    def _plan_extends(self, batch: AttentionBatch) -> Tensor | FlashPlan:
         if batch.starts_R1 is None:
             raise ValueError("AttentionBatch: starts_R1 is None; TritonAttention reads it on the device for extends")
         whole = not batch.room and self.extend in {"auto", "cudnn"} and can_cudnn(batch, self.head_dim, self.windows)
@@ -180,13 +185,9 @@ class TritonAttention(Attention):
         return plan_flash(batch, whole=whole)
 
     def _extend(
-        self, q_THD: Tensor, entries_SE: Tensor, plan: TritonPlan, tiles: Tiles, window: int, out_THD: Tensor
+        self, q_THD: Tensor, entries_SE: Tensor, plan: TritonPlan, tiles_X8: Tensor, window: int, out_THD: Tensor
     ) -> None:
-        tuning, count, parts = self.tuning, len(tiles.tiles_X8), tiles.parts
-        shape = (count, self.kv_heads, parts, self._tile_rows)
-        partial, device = parts > 1, q_THD.device
-        parts_XKPMD = torch.empty(*shape, self.head_dim, dtype=torch.float32, device=device) if partial else None
-        lse_XKPM = torch.empty(shape, dtype=torch.float32, device=device) if partial else None
+        tuning, device = self.tuning, q_THD.device
         groups = None if window else plan.extend_groups
         shared_PHD = shared_lse_PH = None
         if groups is not None:
@@ -194,14 +195,15 @@ class TritonAttention(Attention):
             shared_lse_PH = torch.empty(groups.parts, self.heads, dtype=torch.float32, device=device)
             q_EHD = q_THD[: plan.extend_tokens]
             self._share(q_EHD, entries_SE, plan.table_RL, groups, shared_PHD, shared_lse_PH)
-        extend_tiles[(count, self.kv_heads, parts)](
+        extend_tiles[(len(tiles_X8), self.kv_heads)](
             q_THD,
             entries_SE,
             plan.table_RL,
-            tiles.tiles_X8,
+            tiles_X8,
             out_THD,
-            parts_XKPMD,
-            lse_XKPM,
+            self._tile_parts_PKMD,
+            self._tile_lse_PKM,
+            self._tile_arrived_PK,
             None if groups is None else groups.words_W,
             shared_PHD,
             shared_lse_PH,
@@ -217,25 +219,11 @@ class TritonAttention(Attention):
             BLOCK_D=self._block_d,
             BLOCK_M=self._tile_rows,
             BLOCK_N=self._extend_keys,
-            PARTS=parts,
             HAS_GROUPS=groups is not None,
             UPCAST=self._upcast,
             num_warps=tuning.extend_warps,
             num_stages=tuning.extend_stages,
         )
-        if partial:
-            merge_tiles[(count * self._tile_rows, self.kv_heads)](
-                tiles.tiles_X8,
-                parts_XKPMD,
-                lse_XKPM,
-                out_THD,
-                KV_HEADS=self.kv_heads,
-                G=self._group,
-                D=self.head_dim,
-                BLOCK_D=self._block_d,
-                TILE_ROWS=self._tile_rows,
-                PARTS=parts,
-            )
 
     def _share(
         self,

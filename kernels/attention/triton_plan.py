@@ -20,15 +20,7 @@ from .row_groups import Groups
 from .tuning import Tuning
 from .work_list import list_decode_items, list_extend_tiles
 
-__all__ = ["Items", "Tiles", "TritonPlan", "decode_items_at_most", "list_items", "list_tiles"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tiles:
-    """Tiles of new tokens, see work_list.py, and in how many parts each takes its keys."""
-
-    tiles_X8: Tensor
-    parts: int
+__all__ = ["Items", "TritonPlan", "decode_items_at_most", "extend_shares", "list_items", "list_tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,7 @@ class TritonPlan:
 
     table_RL: Tensor
     extend_tokens: int
-    extends: Tiles | FlashPlan | None
+    extends: Tensor | FlashPlan | None
     items: dict[int, Items]
     groups: Groups | None = None
     extend_groups: Groups | None = None
@@ -90,44 +82,46 @@ def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning
     return Items(items_W8, firsts_C1)
 
 
-def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tuning) -> Tiles:
-    """List the tiles of `queries` new tokens of the extending rows; in a padded step, as many as they may need."""
+def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tuning) -> Tensor:
+    """List the tiles of `queries` new tokens of the extending rows, and their parts: int32 [X, 8], see work_list.py.
+
+    X is at least their number, in a padded step as many as they may need; what is not needed is zeros.
+    """
     extends, starts_R1 = batch.extends, batch.starts_R1
     assert starts_R1 is not None
     if batch.room:
         tiles = (batch.room + extends * (queries - 1)) // queries
-        tiles_X8 = torch.zeros(tiles, 8, dtype=torch.int32, device=starts_R1.device)  # no queries: nothing to do
     else:
         tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
-        tiles_X8 = torch.empty(tiles, 8, dtype=torch.int32, device=starts_R1.device)
+    shares = extend_shares(kv_heads, tuning)
+    tiles_X8 = torch.zeros(tiles + shares, 8, dtype=torch.int32, device=starts_R1.device)
     block_r, block_p = _block(extends)
     list_extend_tiles[(1,)](
         starts_R1,
         batch.lengths_R,
         batch.rows_R,
+        None if batch.extend_groups is None else batch.extend_groups.words_W,
         tiles_X8,
         extends,
+        shares,
+        tuning.extend_part,
         HAS_ROWS=batch.rows_R is not None,
+        HAS_GROUPS=batch.extend_groups is not None,
         QUERIES=queries,
         BLOCK_R=block_r,
         BLOCK_P=block_p,
     )
-    groups = batch.extend_groups
-    longest = max(batch.lengths[:extends]) if groups is None else groups.own_keys
-    return Tiles(tiles_X8, _parts(tiles * kv_heads, longest, tuning))
+    return tiles_X8
+
+
+def extend_shares(kv_heads: int, tuning: Tuning) -> int:
+    """Tell in how many shares tiles' keys are cut; at most twice as many parts are one of several of a tile."""
+    return max(1, tuning.extend_programs // kv_heads)
 
 
 def _shares(kv_heads: int, tuning: Tuning) -> int:
     """Tell in how many shares rows' keys are cut: a share is as many programs as there are key heads."""
     return max(1, tuning.programs // kv_heads)
-
-
-def _parts(programs: int, longest: int, tuning: Tuning) -> int:
-    """Choose in how many parts tiles take their keys: several if the tiles are too few to fill the device."""
-    parts = 1
-    while parts < 16 and 2 * parts * programs <= tuning.extend_programs and 2 * parts * tuning.extend_part <= longest:
-        parts *= 2
-    return parts
 
 
 def _block(rows: int) -> tuple[int, int]:

@@ -92,23 +92,34 @@ def list_decode_items(
         tl.store(firsts_C1 + idle, idle * 0 + items, mask=idle <= shares)
 
 
-@triton.jit(do_not_specialize=["R"], do_not_specialize_on_alignment=["starts_R1", "lengths_R", "rows_R"])
+@triton.jit(
+    do_not_specialize=["R", "shares", "smallest"],
+    do_not_specialize_on_alignment=["starts_R1", "lengths_R", "rows_R", "groups_W"],
+)
 def list_extend_tiles(
     starts_R1,
     lengths_R,
     rows_R,
+    groups_W,
     tiles_X8,
     R,
+    shares,
+    smallest,
     HAS_ROWS: tl.constexpr,
+    HAS_GROUPS: tl.constexpr,
     QUERIES: tl.constexpr,
     BLOCK_R: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
-    """Cut the new tokens of each row into tiles of QUERIES.
+    """Cut the new tokens of each row into tiles of QUERIES, and the keys of a tile that has more than a share of them.
 
-    One program.  tiles_X8: int32 [X, 8], for each tile: line of the table, its first token in the step, its number of
-    queries, how many keys the first of them sees (each further query sees one more).  X is the sum over rows of
-    ceil(queries / QUERIES).  The last tile of a row, which sees most, comes first: it should not be started last.
+    One program.  A share is the `shares`th part of what all tiles see together, `smallest` keys or more; so a long row
+    beside short ones is many programs' work, and there are at most `shares` items more than tiles.
+    tiles_X8: int32 [X, 8], for each part of a tile's keys: line of the table, the tile's first token in the step, its
+    number of queries, how many keys the first of them sees (each further query sees one more), which part it is, of how
+    many, and, where there are several, which of those that are one of several is the tile's first: at most 2 * shares
+    are.  The last tile of a row, which sees most, comes first: it should not be started last.
+    HAS_GROUPS: groups_W, as tree_plan packs it for tokens, says how many keys of each groups attend to.
     """
     rows = tl.arange(0, BLOCK_R)
     live = rows < R
@@ -119,13 +130,26 @@ def list_extend_tiles(
     if HAS_ROWS:
         lines = tl.load(rows_R + rows, mask=live, other=0)
     tiles = tl.cdiv(queries, QUERIES)
-    ends = tl.cumsum(tiles, 0)
-    for begin in range(0, tl.max(tiles, 0), BLOCK_P):
-        number = begin + tl.arange(0, BLOCK_P)[None, :]
-        wanted = number < tiles[:, None]
-        tile = tiles_X8 + (ends[:, None] - 1 - number) * 8
+    keys = lengths
+    if HAS_GROUPS:
+        keys = lengths - tl.load(groups_W + 4 + starts, mask=queries > 0, other=0)
+    seen = tl.sum((tiles * keys).to(tl.int64), 0)
+    share = tl.maximum(tl.cdiv(seen, shares), smallest).to(tl.int32)
+    parts = tl.maximum(tl.cdiv(keys, share), 1)
+    items = tiles * parts
+    ends = tl.cumsum(items, 0)
+    split = tl.where(parts > 1, items, 0)
+    places = tl.cumsum(split, 0) - split
+    for begin in range(0, tl.max(items, 0), BLOCK_P):
+        item = begin + tl.arange(0, BLOCK_P)[None, :]
+        wanted = item < items[:, None]
+        number, part = item // parts[:, None], item % parts[:, None]
+        tile = tiles_X8 + (ends[:, None] - 1 - item) * 8
         first = number * QUERIES
-        tl.store(tile, lines[:, None] + number * 0, mask=wanted)
+        tl.store(tile, lines[:, None] + item * 0, mask=wanted)
         tl.store(tile + 1, starts[:, None] + first, mask=wanted)
         tl.store(tile + 2, tl.minimum(queries[:, None] - first, QUERIES), mask=wanted)
         tl.store(tile + 3, (lengths - queries)[:, None] + first + 1, mask=wanted)
+        tl.store(tile + 4, part, mask=wanted)
+        tl.store(tile + 5, parts[:, None] + item * 0, mask=wanted)
+        tl.store(tile + 6, places[:, None] + number * parts[:, None], mask=wanted)

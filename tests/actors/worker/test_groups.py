@@ -64,11 +64,11 @@ def test_groups_are_packed_anew_only_if_they_or_their_rows_change() -> None:
 
 
 def test_groups_of_extends_are_packed_with_what_they_bring() -> None:
-    seen: list[tuple[list[int], list[int], list[int]]] = []
+    seen: list[tuple[list[int], list[int]]] = []
 
     class Attention(ReferenceAttention):
-        def pack_extends(self, groups: RowGroups, queries_R: np.ndarray, lengths_R: np.ndarray) -> PackedGroups | None:
-            seen.append((groups.members_M.tolist(), queries_R.tolist(), lengths_R.tolist()))
+        def pack_extends(self, groups: RowGroups, queries_R: np.ndarray) -> PackedGroups | None:
+            seen.append((groups.members_M.tolist(), queries_R.tolist()))
             return None
 
     extends = tuple(
@@ -78,7 +78,7 @@ def test_groups_of_extends_are_packed_with_what_they_bring() -> None:
     packer = GroupPacker(Attention(2, 1, 4), 8)
     assert packer.pack_extends(Step(1, extends)) is None
     assert packer.pack_extends(Step(1, extends, extend_groups=packed([4, 0, 20, 2, 4, 1]))) is None
-    assert seen == [([0, 2], [2, 9, 1], [22, 9, 23])]
+    assert seen == [([0, 2], [2, 9, 1])]
 
 
 def test_an_attention_that_packs_nothing_lets_rows_attend_alone() -> None:

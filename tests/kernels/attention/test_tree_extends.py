@@ -62,7 +62,7 @@ def among(groups: RowGroups, rows: range) -> RowGroups:
 def on_device(packed: PackedGroups) -> Groups:
     """Hand groups over as a step does: in a part of a larger transfer."""
     words_W = np.concatenate((int32([7]), packed.words_W, int32([-(10**9)] * 3)))
-    return Groups(torch.from_numpy(words_W).to(DEVICE)[1:], packed.kind, packed.parts, packed.own_keys)
+    return Groups(torch.from_numpy(words_W).to(DEVICE)[1:], packed.kind, packed.parts)
 
 
 def extended(tree: TreeCase, extends: int, most: int = 1 << 20, seed: int = 0) -> Case:
@@ -89,8 +89,7 @@ def extended(tree: TreeCase, extends: int, most: int = 1 << 20, seed: int = 0) -
 def packed_case(tree: TreeCase, case: Case, attention: TritonAttention) -> tuple[Case, PackedGroups | None]:
     """Pack the groups of the rows that extend, and of those that decode; gives the former."""
     batch, count = case.batch, case.batch.extends
-    queries, lengths = int32(batch.query_lengths[:count]), int32(batch.lengths[:count])
-    extends = attention.pack_extends(among(tree.groups, range(count)), queries, lengths)
+    extends = attention.pack_extends(among(tree.groups, range(count)), int32(batch.query_lengths[:count]))
     rows = range(count, len(batch.lengths))
     decodes = attention.pack(among(tree.groups, rows), len(rows))
     batch = replace(
@@ -188,7 +187,7 @@ def test_the_reference_attends_alone_and_agrees() -> None:
     attention = attention_for(tree, (4, 2, 16), SMALL_TREE)
     case, _ = packed_case(tree, case, attention)
     reference = ReferenceAttention(4, 2, 16)
-    assert reference.pack_extends(tree.groups, int32([]), int32([])) is None
+    assert reference.pack_extends(tree.groups, int32([])) is None
     lines = case.batch.rows_R
     assert lines is not None
     plain = replace(case.batch, table_RL=case.batch.table_RL[lines], rows_R=None)
@@ -203,7 +202,7 @@ def test_the_reference_attends_alone_and_agrees() -> None:
 def pays(heads: int, rows: int, queries: int, prefix: int) -> bool:
     planner = TreePlanner(heads, 8, 128, 2, TreeTuning(), FULL)
     groups = RowGroups(int32([0]), int32([0]), int32([prefix]), int32([rows]), int32(range(rows)))
-    return planner.pack_extends(groups, int32([queries] * rows), int32([prefix + queries] * rows)) is not None
+    return planner.pack_extends(groups, int32([queries] * rows)) is not None
 
 
 @pytest.mark.parametrize(
@@ -221,22 +220,20 @@ def test_what_the_step_must_know_of_them() -> None:
     """Two rows share 100 keys, a third has 40 of its own; tokens are as many as the extends bring."""
     planner = TreePlanner(4, 2, 16, 4, SMALL_TREE, FULL)
     groups = RowGroups(int32([0]), int32([0]), int32([100]), int32([2]), int32([2, 0]))
-    packed = planner.pack_extends(groups, int32([3, 2, 1]), int32([105, 40, 101]))
+    packed = planner.pack_extends(groups, int32([3, 2, 1]))
     assert packed is not None
     shared, _, merged = packed.words_W[4 : 4 + 18].reshape(3, 6)
     assert shared.tolist() == [100, 100, 100, 0, 0, 100]
     assert packed.parts == merged.sum()
-    assert packed.own_keys == 40
 
 
 def test_groups_leave_no_more_parts_than_there_is_room_for() -> None:
     """A part of 64 heads of 128 is 32 KiB, so there may be 8,192; the second group's 4,800 tokens find no room."""
     planner = TreePlanner(64, 8, 128, 2, TreeTuning(), FULL)
     groups = RowGroups(int32([0, 600]), int32([0, 0]), int32([8000] * 2), int32([600] * 2), int32(range(1200)))
-    packed = planner.pack_extends(groups, int32([8] * 1200), int32([8008] * 1200))
+    packed = planner.pack_extends(groups, int32([8] * 1200))
     assert packed is not None
     assert packed.parts == 4800
-    assert packed.own_keys == 8008
 
 
 # --- on a GPU ------------------------------------------------------------------------------------------------------

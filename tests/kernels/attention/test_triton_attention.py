@@ -55,11 +55,20 @@ def test_a_program_may_have_parts_of_several_rows(programs: int) -> None:
 @pytest.mark.parametrize("options", [{}, {"windows": (30,)}], ids=str)
 @pytest.mark.parametrize("parts", [2, 4])
 def test_few_tiles_of_many_keys_are_split_over_keys(parts: int, options: dict[str, Any]) -> None:
-    tuning = Tuning(decode_keys=16, extend_rows=16, extend_keys=16, extend_programs=4 * parts, extend_part=20)
+    tuning = Tuning(decode_keys=16, extend_rows=16, extend_keys=16, extend_programs=2 * parts, extend_part=20)
     case = draw([(3, 90), (2, 5), (1, 50)], (6, 2, 24))
     attention = TritonAttention(6, 2, 24, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=tuning)
-    assert attention.plan(case.batch).extends.parts == parts
+    tiles_X8 = attention.plan(case.batch).extends
+    assert tiles_X8[:, 5].max() == parts, "the long row's tile; the other is whole"
+    assert tiles_X8[:, 5].tolist().count(1) == 1
     check(case, (6, 2, 24), tuning=tuning, **options)
+
+
+def test_a_tile_may_have_more_parts_than_programs_were_meant() -> None:
+    """A joined row is as long as all others together, and brings few tokens."""
+    tuning = Tuning(decode_keys=16, extend_rows=16, extend_keys=16, extend_programs=16, extend_part=16)
+    case = draw([*((2, 30) for _ in range(8)), (3, 400), (5, 61)], (4, 2, 16))
+    check(case, (4, 2, 16), tuning=tuning)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -122,8 +131,9 @@ def test_what_lengths_R_says_goes_over_the_host() -> None:
 
 def test_it_tells_its_scratch() -> None:
     attention = TritonAttention(4, 2, 16, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=SMALL)
-    items = 3 + 12 // 2
-    assert attention.scratch_bytes == items * 4 * (16 + 1) * 4 + 3 * 2 * 4
+    items, tiles = 3 + 12 // 2, 2 * 264 // 2
+    rows = items * 4 * (16 + 1) * 4 + 3 * 2 * 4
+    assert attention.scratch_bytes == rows + tiles * 2 * (16 * (16 + 1) * 4 + 4)
 
 
 @pytest.mark.parametrize(
