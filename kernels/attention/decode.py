@@ -44,6 +44,7 @@ def decode_items(
     D: tl.constexpr,
     BLOCK_G: tl.constexpr,
     MERGE_G: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     BLOCK_D: tl.constexpr,
     BLOCK_N: tl.constexpr,
     HAS_GROUPS: tl.constexpr,
@@ -56,7 +57,8 @@ def decode_items(
     A row of one part goes straight to out_RHD; parts of others to parts_WHD and lse_WH (float32, to the base of two),
     where the last program of the row to arrive merges them.  arrived_RK: int32 zeros, left as zeros.
     HAS_GROUPS: a row's first part takes in what tree_tiles found in group_parts_PHD and group_lse_PH.
-    MERGE_G: a power of two from G on.  DEPENDENT: launched before the kernel before has ended.
+    MERGE_G: a power of two from G on.  AT_ONCE: how many parts are merged at once.
+    DEPENDENT: launched before the kernel before has ended.
     UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
     """
     HEADS: tl.constexpr = KV_HEADS * G
@@ -123,8 +125,7 @@ def decode_items(
             if tl.atomic_add(arrived, 1) == count - 1:
                 tl.store(arrived, 0)
                 member = tl.arange(0, MERGE_G)
-                at_once: tl.constexpr = 32 // MERGE_G if MERGE_G < 32 else 1
-                merged = merge_parts(parts_WHD, lse_WH, first, count, head * G, HEADS, G, D, MERGE_G, BLOCK_D, at_once)
+                merged = merge_parts(parts_WHD, lse_WH, first, count, head * G, HEADS, G, D, MERGE_G, BLOCK_D, AT_ONCE)
                 at = out + (head * G + member)[:, None] * D + dims[None, :]
                 kept = (member < G)[:, None] & (dims < D)[None, :]
                 tl.store(at, merged.to(out_RHD.dtype.element_ty), mask=kept)

@@ -18,7 +18,6 @@ from ..kv_pool import KVPool
 from .interface import Attention, AttentionBatch
 from .invariant import invariant_tiles, list_single_tiles, merge_invariant
 from .triton_plan import list_tiles
-from .tuning import Tuning
 
 __all__ = ["InvariantAttention", "InvariantPlan", "InvariantTuning"]
 
@@ -114,7 +113,7 @@ class InvariantAttention(Attention):
         return InvariantPlan(
             batch.table_RL,
             sum(batch.query_lengths[:extends]),
-            list_tiles(batch, self._lines // self._group, self.kv_heads, Tuning()).tiles_X8 if extends else None,
+            list_tiles(batch, self._lines // self._group, 0, 0) if extends else None,
             not extends or max(batch.lengths[:extends]) <= self.tuning.part,
             self._list_singles(batch, singles) if singles else None,
         )

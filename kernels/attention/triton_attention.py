@@ -181,7 +181,9 @@ class TritonAttention(Attention):
             raise ValueError("AttentionBatch: starts_R1 is None; TritonAttention reads it on the device for extends")
         whole = not batch.room and self.extend in {"auto", "cudnn"} and can_cudnn(batch, self.head_dim, self.windows)
         if batch.room or (not whole and self.extend in {"auto", "triton"}):
-            return list_tiles(batch, self._tile_queries, self.kv_heads, self.tuning)
+            return list_tiles(
+                batch, self._tile_queries, extend_shares(self.kv_heads, self.tuning), self.tuning.extend_part
+            )
         return plan_flash(batch, whole=whole)
 
     def _extend(
@@ -292,6 +294,7 @@ class TritonAttention(Attention):
             D=self.head_dim,
             BLOCK_G=self._block_g,
             MERGE_G=triton.next_power_of_2(self._group),
+            AT_ONCE=max(1, 32 // triton.next_power_of_2(self._group)),
             BLOCK_D=self._block_d,
             BLOCK_N=tuning.decode_keys,
             HAS_GROUPS=groups is not None,

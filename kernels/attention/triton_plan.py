@@ -82,9 +82,10 @@ def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning
     return Items(items_W8, firsts_C1)
 
 
-def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tuning) -> Tensor:
+def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int) -> Tensor:
     """List the tiles of `queries` new tokens of the extending rows, and their parts: int32 [X, 8], see work_list.py.
 
+    shares: in how many their keys are cut, of `smallest` keys or more; 0 if tiles stay whole.
     X is at least their number, in a padded step as many as they may need; what is not needed is zeros.
     """
     extends, starts_R1 = batch.extends, batch.starts_R1
@@ -93,7 +94,6 @@ def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tunin
         tiles = (batch.room + extends * (queries - 1)) // queries
     else:
         tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
-    shares = extend_shares(kv_heads, tuning)
     tiles_X8 = torch.zeros(tiles + shares, 8, dtype=torch.int32, device=starts_R1.device)
     block_r, block_p = _block(extends)
     list_extend_tiles[(1,)](
@@ -103,8 +103,8 @@ def list_tiles(batch: AttentionBatch, queries: int, kv_heads: int, tuning: Tunin
         None if batch.extend_groups is None else batch.extend_groups.words_W,
         tiles_X8,
         extends,
-        shares,
-        tuning.extend_part,
+        max(1, shares),
+        smallest if shares else 1 << 30,
         HAS_ROWS=batch.rows_R is not None,
         HAS_GROUPS=batch.extend_groups is not None,
         QUERIES=queries,
