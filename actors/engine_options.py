@@ -20,19 +20,19 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: "embedded", or a folder in the Hugging Face layout.  device: "cpu", "cuda", "cuda:1"; "auto" is a GPU if
     torch sees one, and for the embedded model, which is quicker there, the CPU.  dtype: "float32", "bfloat16",
     "float16"; None is float32 on a CPU and the model's own elsewhere.  context_length: tokens, at most the model's.
-    max_rows: requests computed at once; None is 64 on a CPU and 256 on a GPU.  kv_slots: tokens the KV pool holds; None
-    sizes it from memory.  mem_fraction: of a GPU's memory, what weights, KV pool and all else may take together.
-    chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192 on a GPU.  attention: "reference"
-    or, on a GPU only, "triton", our kernels alone, or "flashinfer", that library's alone, if it is installed; "auto"
-    takes what is fastest.  max_queued: requests admitted at once.  in_flight: steps sent ahead of their results; 1 is
-    no overlap.  prefix_cache: whether requests share the KV of equal beginnings.  share_attention: whether rows that
-    decode on a GPU read the KV they share once for all of them; flashinfer does not.  fast_forward: whether tokens
-    that a grammar leaves no choice about are computed in one pass.  deterministic: the same prompt, parameters and
-    seed give the same tokens, whatever runs beside them and however the prompt is cut or cached; on a GPU only, and
-    slower.  threads: of torch on the CPU, None leaves them as they are (they belong to the whole process).  seed:
-    makes requests that bring no seed repeatable.  eager: whether what a program has said is computed while that waits
-    on a tool or a human, and nothing else is to do.  weights: by tenant, what share of the tokens it gets while others
-    wait too; 1 for those it does not name.
+    max_rows: requests computed at once; None is 64 on a CPU, 1,024 on a GPU of 64 GiB or more and 256 on others.
+    kv_slots: tokens the KV pool holds; None sizes it from memory. mem_fraction: of a GPU's memory, what weights, KV
+    pool and all else may take together. chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192
+    on a GPU. attention: "reference" or, on a GPU only, "triton", our kernels alone, or "flashinfer", that library's
+    alone, if it is installed; "auto" takes what is fastest. max_queued: requests admitted at once. in_flight: steps
+    sent ahead of their results; 1 is no overlap. prefix_cache: whether requests share the KV of equal beginnings.
+    share_attention: whether rows that decode on a GPU read the KV they share once for all of them; flashinfer does
+    not. fast_forward: whether tokens that a grammar leaves no choice about are computed in one pass. deterministic:
+    the same prompt, parameters and seed give the same tokens, whatever runs beside them and however the prompt is
+    cut or cached; on a GPU only, and slower. threads: of torch on the CPU, None leaves them as they are (they
+    belong to the whole process). seed: makes requests that bring no seed repeatable. eager: whether what a program
+    has said is computed while that waits on a tool or a human, and nothing else is to do. weights: by tenant, what
+    share of the tokens it gets while others wait too; 1 for those it does not name.
     """
 
     model: str = "embedded"
@@ -71,15 +71,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(field, f"{value} is outside {low} to {high}")
         verify_weights(self.weights)
 
-    def on(self, device: str) -> EngineOptions:
-        """Fill in what depends on the device, which is "cpu" or a GPU's name.  Raises InvalidRequest."""
+    def on(self, device: str, memory_bytes: int = 0) -> EngineOptions:
+        """Fill in what depends on the device, "cpu" or a GPU's name, with its memory.  Raises InvalidRequest."""
         if self.deterministic and device == "cpu":
             raise InvalidRequest("deterministic", "True needs a GPU: a CPU's libraries round by the number of rows")
         if self.deterministic and self.attention in ("reference", "flashinfer"):
             raise InvalidRequest(
                 "attention", f"{self.attention!r}; where deterministic is True it must be 'auto' or 'triton'"
             )
-        rows, tokens = (64, 512) if device == "cpu" else (256, 8192)
+        rows, tokens = (64, 512) if device == "cpu" else (256 if memory_bytes < _LARGE_BYTES else 1024, 8192)
         return msgspec.structs.replace(
             self,
             device=device,
@@ -88,6 +88,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+# Per-row state and the logits of 1,024 rows take some GiB.
+_LARGE_BYTES = 64 << 30
 _RANGES = (
     ("context_length", 2, 1 << 24),
     ("max_rows", 1, 4096),
@@ -112,15 +114,19 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
 
 
-def find_device(options: EngineOptions) -> str:
-    """Choose where a model runs; imports torch, which takes a second."""
-    if options.device != "auto":
-        return options.device
-    if options.model == "embedded":
-        return "cpu"
+def find_device(options: EngineOptions) -> tuple[str, int]:
+    """Choose where a model runs, and tell a GPU's memory in bytes; imports torch, which takes a second."""
+    if options.device == "cpu" or (options.device == "auto" and options.model == "embedded"):
+        return "cpu", 0
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if not torch.cuda.is_available():
+        return ("cpu" if options.device == "auto" else options.device), 0
+    device = "cuda" if options.device == "auto" else options.device
+    try:
+        return device, torch.cuda.get_device_properties(device).total_memory
+    except (RuntimeError, AssertionError, ValueError):  # the worker says what is wrong with such a device
+        return device, 0
 
 
 def model_folder(model: str) -> Path:

@@ -62,8 +62,8 @@ class Tree:
         return await self._stack.__aexit__(kind, error, trace)
 
     async def _start(self) -> None:
-        device = await anyio.to_thread.run_sync(find_device, self._options)
-        options = self._options = self._options.on(device)
+        found = await anyio.to_thread.run_sync(find_device, self._options)
+        options = self._options = self._options.on(*found)
         wires = self._wires
         vocabulary = await anyio.to_thread.run_sync(load_vocabulary, self._folder)
         grammars = GrammarCache(self._folder)

@@ -31,7 +31,12 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", metavar="NAME", help="auto (default), cpu, cuda, cuda:1")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="by default float32 on a CPU, else the model's own")
     add("--context-length", type=int, metavar="TOKENS", help="of a prompt and its output; at most the model's own")
-    add("--max-rows", type=int, metavar="N", help="requests computed at once (default 64, on a GPU 256)")
+    add(
+        "--max-rows",
+        type=int,
+        metavar="N",
+        help="requests computed at once (default 64; on a GPU 256, from 64 GiB on 1024)",
+    )
     add("--kv-slots", type=int, metavar="TOKENS", help="tokens the KV pool holds; by default sized from memory")
     add("--chunk-tokens", type=int, metavar="TOKENS", help="prompt tokens computed a step (default 512, on a GPU 8192)")
     add("--mem-fraction", type=float, metavar="SHARE", help="of a GPU's memory that may be taken (default 0.9)")

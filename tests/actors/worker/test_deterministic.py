@@ -179,3 +179,9 @@ def test_a_cpu_and_the_reference_are_refused_by_name(tmp_path: Path) -> None:
         options(tmp_path, deterministic=True).verify()
     with pytest.raises(ValueError, match="attention is 'reference'; with deterministic=True"):
         options(tmp_path, device="cuda", deterministic=True, attention="reference").verify()
+
+
+def test_a_large_gpu_computes_more_rows_at_once_unless_told() -> None:
+    assert [EngineOptions().on("cuda", size << 30).max_rows for size in (24, 80)] == [256, 1024]
+    assert EngineOptions(max_rows=8).on("cuda", 80 << 30).max_rows == 8
+    assert EngineOptions().on("cpu").max_rows == 64
