@@ -21,17 +21,17 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     torch sees one, and for the embedded model, which is quicker there, the CPU.  dtype: "float32", "bfloat16",
     "float16"; None is float32 on a CPU and the model's own elsewhere.  context_length: tokens, at most the model's.
     max_rows: requests computed at once; None is 64 on a CPU, 1,024 on a GPU of 64 GiB or more and 256 on others.
-    kv_slots: tokens the KV pool holds; None sizes it from memory. mem_fraction: of a GPU's memory, what weights, KV
-    pool and all else may take together. chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192
-    on a GPU. attention: "reference" or, on a GPU only, "triton", our kernels alone, or "flashinfer", that library's
-    alone, if it is installed; "auto" takes what is fastest. max_queued: requests admitted at once. in_flight: steps
-    sent ahead of their results; 1 is no overlap. prefix_cache: whether requests share the KV of equal beginnings.
+    kv_slots: tokens the KV pool holds; None sizes it from memory.  mem_fraction: of a GPU's memory, what weights, KV
+    pool and all else may take together.  chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192
+    on a GPU.  attention: "reference" or, on a GPU only, "triton", our kernels alone, or "flashinfer", that library's
+    alone, if it is installed; "auto" takes what is fastest.  max_queued: requests admitted at once.  in_flight: steps
+    sent ahead of their results; 1 is no overlap.  prefix_cache: whether requests share the KV of equal beginnings.
     share_attention: whether rows that decode on a GPU read the KV they share once for all of them; flashinfer does
-    not. fast_forward: whether tokens that a grammar leaves no choice about are computed in one pass. deterministic:
+    not.  fast_forward: whether tokens that a grammar leaves no choice about are computed in one pass.  deterministic:
     the same prompt, parameters and seed give the same tokens, whatever runs beside them and however the prompt is
-    cut or cached; on a GPU only, and slower. threads: of torch on the CPU, None leaves them as they are (they
-    belong to the whole process). seed: makes requests that bring no seed repeatable. eager: whether what a program
-    has said is computed while that waits on a tool or a human, and nothing else is to do. weights: by tenant, what
+    cut or cached; on a GPU only, and slower.  threads: of torch on the CPU, None leaves them as they are (they
+    belong to the whole process).  seed: makes requests that bring no seed repeatable.  eager: whether what a program
+    has said is computed while that waits on a tool or a human, and nothing else is to do.  weights: by tenant, what
     share of the tokens it gets while others wait too; 1 for those it does not name.
     """
 
