@@ -55,6 +55,17 @@ def test_generations_take_their_arguments_in_the_same_order() -> None:
         assert {one.default for one in parameters} == {None}
 
 
+def test_backends_take_their_arguments_in_the_same_order() -> None:
+    assert positional(sgl.OpenAI) == ["model_name", "is_chat_model", "chat_template", "is_azure"]
+    assert positional(sgl.Anthropic) == ["model_name"]
+    assert positional(sgl.VertexAI) == ["model_name", "safety_settings"]
+    assert positional(sgl.LiteLLM) == [
+        "model_name", "chat_template", "api_key", "organization", "base_url", "timeout", "max_retries",
+        "default_headers",
+    ]  # fmt: skip
+    assert positional(sgl.RuntimeEndpoint) == ["base_url", "api_key", "verify", "chat_template_name"]
+
+
 def test_typed_generations_are_gen_with_a_type() -> None:
     assert sgl.gen_int("x", 5, 2, stop="a") == sgl.gen("x", 5, n=2, stop="a", dtype=int)
     assert sgl.gen_string("x", temperature=0.5) == sgl.gen("x", temperature=0.5, dtype=str)
