@@ -139,7 +139,7 @@ def table(device: torch.device) -> list[dict[str, object]]:
         together_us, lines, items = alone_us, 0, 0
         if packed is not None:
             words_W = torch.from_numpy(packed.words_W).to(device)
-            batch = replace(case.batch, extend_groups=Groups(words_W, packed.kind, packed.parts, packed.own_keys))
+            batch = replace(case.batch, extend_groups=Groups(words_W, packed.kind, packed.parts))
             error = max(error, case.error(attention, batch))
             together_us, items = case.time_us(attention, batch), int(packed.words_W[0])
             lines = TreeTuning().tiles[packed.kind].lines
