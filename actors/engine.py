@@ -164,7 +164,6 @@ class Engine(Backend):
         if self._stop_ids:
             sampling = self._with_stop_tokens(sampling)
         tokens = await self._tokens(prompt)
-        joins = prompt.joins if isinstance(prompt, Prompt) else b""
         healing: Healing | None = None
         if sampling.heal and (healing := await self._heal(prompt, tokens)) is not None:
             tokens, sampling = tokens[: -4 * healing.taken], healing.sampling(sampling)
@@ -174,25 +173,7 @@ class Engine(Backend):
         recorded = self._wires.recorded.asked(reader.request)
         finish: Finish | None = None
         try:
-            lease, program = (prompt.lease, prompt.program) if isinstance(prompt, Prompt) else (0, 0)
-            if lease and self._namespaces.get(lease, "") != namespace:
-                self._namespaces[lease] = namespace
-            released, self._released = tuple(self._released), []
-            await self._wires.dispatcher.ask(
-                Submit(
-                    reader.request,
-                    tokens,
-                    sampling,
-                    reader,
-                    tag,
-                    lease=lease,
-                    released=released,
-                    joins=joins,
-                    program=program,
-                    tenant=tenant,
-                    namespace=namespace,
-                )
-            )
+            await self._submit(reader, tokens, sampling, prompt, tag, tenant, namespace)
             async for delta in reader:
                 finish = delta.finish
                 yield delta if healing is None else await healing.read(delta)
@@ -201,6 +182,37 @@ class Engine(Backend):
                 self._wires.recorded.answered(reader.request, finish)
             if not reader.over:  # left early, at whatever point: an abort behind the submit always finds it
                 self._wires.dispatcher.post(Abort(reader.request, "its reader left"))
+
+    async def _submit(
+        self,
+        reader: Reader,
+        tokens: bytes,
+        sampling: SamplingParams,
+        prompt: Prompt | str | bytes | Sequence[int],
+        tag: str,
+        tenant: str,
+        namespace: str,
+    ) -> None:
+        """Hand a request to the dispatcher, with what a program's prompt tells beside its tokens."""
+        told = prompt if isinstance(prompt, Prompt) else Prompt(tokens=tokens)
+        if told.lease and self._namespaces.get(told.lease, "") != namespace:
+            self._namespaces[told.lease] = namespace
+        released, self._released = tuple(self._released), []
+        await self._wires.dispatcher.ask(
+            Submit(
+                reader.request,
+                tokens,
+                sampling,
+                reader,
+                tag,
+                lease=told.lease,
+                released=released,
+                joins=told.joins,
+                program=told.program,
+                tenant=tenant,
+                namespace=namespace,
+            )
+        )
 
     async def complete(
         self,
