@@ -122,6 +122,8 @@ def extend_tiles(
     head = tl.program_id(1)
     line, token, queries, first_limit = tl.load(tile), tl.load(tile + 1), tl.load(tile + 2), tl.load(tile + 3)
     part, parts, first_part = tl.load(tile + 4), tl.load(tile + 5), tl.load(tile + 6)
+    if queries == 0:
+        return
     member = tl.arange(0, BLOCK_M)
     # Lines without a query repeat the last one's limit, so that no softmax is empty.
     query = tl.minimum(member // G, queries - 1)

@@ -165,7 +165,9 @@ def make_driver(folder: Path, *, tile_programs: int = 3, capture: bool = False) 
         max_rows=8,
         device=DEVICE,
         dtype=torch.float32,
-        tuning=Tuning(decode_keys=16, programs=12, smallest_part=16, extend_rows=16, extend_keys=16),
+        tuning=Tuning(
+            decode_keys=16, programs=12, smallest_part=16, extend_rows=16, extend_keys=16, extend_programs=12
+        ),
         tree=TreeTuning((tile,), smallest_part=16, rates=rates),
     )
     return Driver(DeviceRunner(model, pool, attention, rows, draw=DeviceDraw(rows), capture=capture))

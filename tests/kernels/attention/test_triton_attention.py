@@ -131,7 +131,7 @@ def test_what_lengths_R_says_goes_over_the_host() -> None:
 
 def test_it_tells_its_scratch() -> None:
     attention = TritonAttention(4, 2, 16, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=SMALL)
-    items, tiles = 3 + 12 // 2, 2 * 264 // 2
+    items, tiles = 3 + 12 // 2, 2 * (12 // 2)
     rows = items * 4 * (16 + 1) * 4 + 3 * 2 * 4
     assert attention.scratch_bytes == rows + tiles * 2 * (16 * (16 + 1) * 4 + 4)
 

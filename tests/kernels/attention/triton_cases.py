@@ -17,7 +17,7 @@ from callboard.kernels.kv_pool import KVPool
 from ..triton_device import DEVICE
 
 # Small blocks, so that short rows have several parts, tiles and blocks.
-SMALL = Tuning(decode_keys=16, programs=12, smallest_part=16, extend_rows=16, extend_keys=16)
+SMALL = Tuning(decode_keys=16, programs=12, smallest_part=16, extend_rows=16, extend_keys=16, extend_programs=12)
 MIXED = [(5, 5), (20, 41), (1, 1), (1, 70), (1, 16), (1, 33)]
 
 
