@@ -17,7 +17,7 @@ async def together(jobs: Iterable[Callable[[], Awaitable[None]]]) -> None:
         async def run(job: Callable[[], Awaitable[None]]) -> None:
             try:
                 await job()
-            except Exception as error:
+            except Exception as error:  # raised below, bare; a cancellation goes through
                 failures.append(error)
                 group.cancel_scope.cancel()
 

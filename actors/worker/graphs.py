@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from ...kernels.kv_pool import KVPool
 from ...kernels.sampler.adjustments import Adjustments
 from ...models.model import Model
 from ..sampling import SamplingParams
+from .graph_memory import GraphMemory
 from .layout import Decodes, padded, views
 from .rows import Rows
 from .staging import Staging
@@ -151,8 +152,7 @@ class DecodeGraphs:
         self._capture = capture
         self._sizes = sizes(rows.max_rows)
         self._captured: dict[Shape, _Captured] = {}
-        self._memory: Any = None  # the graphs' pool, as torch names it
-        self._size_bytes = 0
+        self._memory = GraphMemory(rows.device)
 
     @property
     def captured(self) -> tuple[Shape, ...]:
@@ -162,7 +162,7 @@ class DecodeGraphs:
     @property
     def size_bytes(self) -> int:
         """Tell the device memory that captures have taken."""
-        return self._size_bytes
+        return self._memory.size_bytes
 
     def size_for(self, count: int) -> int:
         """Tell with how many rows a step of `count` runs."""
@@ -198,12 +198,8 @@ class DecodeGraphs:
             found.read = read
 
     def _record(self, inputs: Tensor, shape: Shape) -> _Captured:
-        free = torch.cuda.mem_get_info(self._rows.device)[0]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-            outputs = self._pass(inputs, shape, [self._rows.context_length] * shape.size)
-        self._memory = self._memory or graph.pool()
-        self._size_bytes += max(0, free - torch.cuda.mem_get_info(self._rows.device)[0])
+        lengths = [self._rows.context_length] * shape.size
+        graph, outputs = self._memory.capture(lambda: self._pass(inputs, shape, lengths))
         return _Captured(graph, inputs, outputs)
 
     def _pass(self, inputs: Tensor, shape: Shape, lengths: list[int]) -> Decoded:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from ...models.config import ModelConfig
 from ...models.model import Model
 from ..messages import Extend, Step
 from .batch import Sampled
+from .graph_memory import GraphMemory
 from .padding import Room, Sharing, lay_out_padded, padded_batch, room_words, split
 from .rows import Rows
 from .staging import Staging
@@ -102,8 +103,7 @@ class PromptGraphs:
         self._capture = capture
         self._met: Counter[Room] = Counter()
         self._captured: OrderedDict[_Key, _Captured] = OrderedDict()
-        self._memory: Any = None  # the graphs' pool, as torch names it
-        self._size_bytes = 0
+        self._memory = GraphMemory(rows.device)
 
     def __len__(self) -> int:
         """Tell how many graphs there are; from any thread."""
@@ -117,7 +117,7 @@ class PromptGraphs:
     @property
     def size_bytes(self) -> int:
         """Tell the device memory that captures have taken."""
-        return self._size_bytes
+        return self._memory.size_bytes
 
     def room_for(self, step: Step) -> Room | None:
         """Tell in which room a step runs; None if it had better be launched as it is."""
@@ -178,7 +178,7 @@ class PromptGraphs:
         found = self._captured.get(key)
         if found is None:
             hidden_RC = self._pass(words, key)
-            if self._capture and self._size_bytes < _MOST_BYTES:
+            if self._capture and self.size_bytes < _MOST_BYTES:
                 self._captured[key] = self._record(key)
                 if len(self._captured) > _MOST_GRAPHS:
                     self._captured.popitem(last=False)
@@ -190,12 +190,7 @@ class PromptGraphs:
 
     def _record(self, key: _Key) -> _Captured:
         inputs = torch.zeros(room_words(*key), dtype=torch.int32, device=self._rows.device)
-        free = torch.cuda.mem_get_info(self._rows.device)[0]
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory, capture_error_mode="thread_local"):
-            hidden_RC = self._pass(inputs, key)
-        self._memory = self._memory or graph.pool()
-        self._size_bytes += max(0, free - torch.cuda.mem_get_info(self._rows.device)[0])
+        graph, hidden_RC = self._memory.capture(lambda: self._pass(inputs, key))
         return _Captured(graph, inputs, hidden_RC)
 
     def _pass(self, words: Tensor, key: _Key) -> Tensor:
