@@ -81,9 +81,25 @@ class RadixTree:
 
         Returns the node it ends at (split if it ended inside one) and its length in tokens.
         """
-        self._clock += 1
-        node, at = self._walk(self.root(namespace), tokens, 0, _end(tokens, limit))
+        node, at = self._walk(self.root(namespace), tokens, _end(tokens, limit))
+        self.touch(node)
         return node, at >> 2
+
+    def find(self, tokens: bytes, limit: int | None = None, namespace: str = "") -> tuple[Node | None, int]:
+        """Find what `match` would, but do not count it as used; None where nothing is known.
+
+        The node ends there as long as `version` stays the same.
+        """
+        root = self._roots.get(namespace)
+        node, at = (root, 0) if root is None else self._walk(root, tokens, _end(tokens, limit))
+        return (node if at else None), at >> 2
+
+    def touch(self, node: Node) -> None:
+        """Count the path to `node` as used now."""
+        self._clock = now = self._clock + 1
+        while node.parent is not None:
+            node.last_used = now
+            node = node.parent
 
     def known(self, tokens: bytes, limit: int | None = None, below: Node | None = None, namespace: str = "") -> int:
         """Count the tokens `match` would find, from the root or below a node, and change nothing."""
@@ -111,9 +127,9 @@ class RadixTree:
             return parts[0]
         return np.concatenate(parts[::-1]) if parts else _NONE
 
-    def _walk(self, node: Node, tokens: bytes, at: int, end: int) -> tuple[Node, int]:
-        """Follow tokens[at:end] below `node`, splitting where they part; give the last node and the byte reached."""
-        now = self._clock
+    def _walk(self, node: Node, tokens: bytes, end: int) -> tuple[Node, int]:
+        """Follow tokens[:end] below `node`, splitting where they part; give the last node and the byte reached."""
+        at = 0
         while at < end:
             child = node.children.get(tokens[at : at + 4])
             if child is None:
@@ -121,10 +137,7 @@ class RadixTree:
             same = _common(child.key, tokens, at, end)
             at += same
             if same < len(child.key):
-                node = self._split(child, same)
-                node.last_used = now
-                break
-            child.last_used = now
+                return self._split(child, same), at
             node = child
         return node, at
 
@@ -137,16 +150,16 @@ class RadixTree:
         tokens by other slots; they stay the caller's.  The other slots are the tree's from now on.
         """
         assert len(tokens) == 4 * len(slots), f"{len(tokens)} bytes of tokens for {len(slots)} slots"
-        self._clock += 1
+        self._clock = now = self._clock + 1
         start = self.root(namespace) if below is None else below
-        node, at = self._walk(start, tokens, 0, len(tokens))
+        node, at = self._walk(start, tokens, len(tokens))
         known = at >> 2
         duplicates = _NONE
         if known:
-            held = self._between(start, node)
+            held = self._between(start, node, now)
             duplicates = slots[:known][held != slots[:known]]
         if at < len(tokens):
-            leaf = Node(node, tokens[at:], slots[known:].copy(), self._clock)
+            leaf = Node(node, tokens[at:], slots[known:].copy(), now)
             node.children[tokens[at : at + 4]] = leaf
             self.tokens += len(leaf.slots)
             self.version += 1
@@ -155,10 +168,12 @@ class RadixTree:
         return node, duplicates
 
     @staticmethod
-    def _between(above: Node, node: Node) -> Slots:
+    def _between(above: Node, node: Node, now: int) -> Slots:
+        """Collect the slots from `above` to `node`, and count what they belong to as used now."""
         parts: list[Slots] = []
         while node is not above:
             parts.append(node.slots)
+            node.last_used = now
             assert node.parent is not None, "`above` lies on the path of every node below it"
             node = node.parent
         return parts[0] if len(parts) == 1 else np.concatenate(parts[::-1])
