@@ -7,17 +7,22 @@ tutorial's notebook, the same cells with the same outputs; and in the other page
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import contextlib
 import importlib.util
 import inspect
 import io
 import json
+import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
 
 __all__ = ["Cell", "cells", "embed", "notebook", "page", "perform", "printed"]
 
@@ -50,31 +55,32 @@ def cells(text: str) -> list[Cell]:
 
 
 async def perform(given: list[Cell]) -> list[Cell]:
-    """Run the code cells in order in one namespace, as a notebook does: in a running loop, where code may await."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    done: list[Cell] = []
-    for number, cell in enumerate(given):
-        if cell.code:
-            with contextlib.redirect_stdout(io.StringIO()) as said:
-                value = await _run(cell.source, names, f"cell {number}")
-            cell = cell._replace(output=said.getvalue(), value="" if value is None else repr(value))
-        done.append(cell)
-    return done
+    """Run the code cells in order, as a notebook, in a Jupyter kernel of their own, whose loop is running already.
+
+    A cell that fails is nbclient's CellExecutionError; a ValueError is a cell that shows what a page cannot.
+    """
+    book = nbformat.reads(notebook([cell._replace(output="", value="") for cell in given]), as_version=4)
+    with tempfile.TemporaryDirectory(prefix="tutorial-") as folder:
+        kernel = AsyncKernelManager(kernel_name="python3", transport="ipc", connection_file=f"{folder}/kernel.json")
+        client = NotebookClient(book, km=kernel, timeout=300, resources={"metadata": {"path": folder}})
+        await client.async_execute(cleanup_kc=True, env=os.environ | {"IPYTHONDIR": folder})
+    return [_performed(cell, entry) for cell, entry in zip(given, book.cells, strict=True)]
 
 
-async def _run(source: str, names: dict[str, Any], title: str) -> Any:
-    """Run one cell and give the value of its last expression, if it ends in one."""
-    tree = ast.parse(source)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    await _evaluate(compile(tree, title, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-    if not isinstance(last, ast.Expr):
-        return None
-    return await _evaluate(compile(ast.Expression(last.value), title, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-
-
-async def _evaluate(code: Any, names: dict[str, Any]) -> Any:
-    value = eval(code, names)  # noqa: S307  (our own page)
-    return await value if inspect.iscoroutine(value) else value
+def _performed(cell: Cell, entry: Any) -> Cell:
+    """Give a cell the outputs that its kernel sent; what it said on stderr, progress for instance, is left out."""
+    said, values = "", []
+    for output in entry.get("outputs", ()):
+        match output:
+            case {"output_type": "stream", "name": "stdout", "text": text}:
+                said += text
+            case {"output_type": "stream", "name": "stderr"}:
+                pass
+            case {"output_type": "execute_result", "data": {"text/plain": text, **others}} if not others:
+                values.append(text)
+            case _:
+                raise ValueError(f"a page shows text alone, and this cell showed {dict(output)}: {cell.source}")
+    return cell._replace(output=said, value="".join(values)) if cell.code else cell
 
 
 def page(given: list[Cell]) -> str:

@@ -28,7 +28,8 @@ class Progress:
             from rich.progress import Progress as Bar
 
             columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Bar(*columns, console=Console(stderr=True), auto_refresh=False)
+            console = Console(stderr=True, force_jupyter=False)  # which else asks for widgets, in a notebook's outputs
+            self._bar = Bar(*columns, console=console, auto_refresh=False)
             self._bar.start()
             self._task = self._bar.add_task("programs", total=self._total)
         return self

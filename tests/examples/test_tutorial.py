@@ -9,7 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import nbformat
 import pytest
+from nbclient.exceptions import CellExecutionError
 
 Load = Callable[[str], ModuleType]
 ANEW = "if this is meant, `python docs/refresh.py` writes page and notebook anew"
@@ -45,6 +47,7 @@ def test_the_notebook_has_what_a_reader_of_notebooks_needs(root: Path) -> None:
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
     assert all(cell["outputs"] for cell in code)
+    nbformat.validate(nbformat.from_dict(notebook))
 
 
 def test_every_section_of_the_tutorial_we_learned_from_is_there(root: Path) -> None:
@@ -60,14 +63,23 @@ def perform(refresh: ModuleType, page: str) -> list[Any]:
     return asyncio.run(refresh.perform(refresh.cells(page)))
 
 
-def test_a_cell_may_await_and_its_last_expression_is_shown(refresh: ModuleType) -> None:
-    page = "Say.\n\n```python\nimport asyncio\nx = await asyncio.sleep(0, 2)\nprint('x')\nx + 1\n```\n\nEnd.\n"
+def test_a_cell_runs_in_a_kernel_s_loop_and_its_last_expression_is_shown(refresh: ModuleType) -> None:
+    source = (
+        "import asyncio, sys\nx = await asyncio.sleep(0, 2)\nprint('x', asyncio.get_running_loop().is_running())\n"
+        "print('unseen', file=sys.stderr)\nprint(get_ipython().kernel.implementation)\nx + 1"
+    )
+    page = f"Say.\n\n```python\n{source}\n```\n\nEnd.\n"
     done = perform(refresh, page)
-    assert [(cell.output, cell.value) for cell in done] == [("", ""), ("x\n", "3"), ("", "")]
-    assert refresh.page(done) == page.replace("\n\nEnd", "\n\n```text\nx\n3\n```\n\nEnd")
-    assert refresh.page(perform(refresh, refresh.page(done))) == refresh.page(done)
+    assert [(cell.output, cell.value) for cell in done] == [("", ""), ("x True\nipython\n", "3"), ("", "")]
+    assert refresh.page(done) == page.replace("\n\nEnd", "\n\n```text\nx True\nipython\n3\n```\n\nEnd")
+    assert [cell.source for cell in refresh.cells(refresh.page(done))] == [cell.source for cell in done]
 
 
 def test_an_error_in_a_cell_is_an_error(refresh: ModuleType) -> None:
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
         perform(refresh, "```python\n1 / 0\n```\n")
+
+
+def test_what_a_page_cannot_show_is_an_error(refresh: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"a page shows text alone, .*<b>"):
+        perform(refresh, "```python\nfrom IPython.display import HTML\nHTML('<b>')\n```\n")
