@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .kv_pool import store_
 from .norm import rms_norm
 
 __all__ = ["rotate_", "rotate_and_store_"]
@@ -44,7 +45,8 @@ def rotate_and_store_(
     """Norm queries and keys if there are weights for it, rotate both, and store keys and values in a layer's pool.
 
     qkv_TXD: [T, heads + 2 * kv_heads, head_dim], head_dim contiguous; its queries and keys hold the result.
-    rotations_LP: complex64, one row a position.  positions_T, slots_T: int64.  entries_SE: `KVPool.entries[layer]`.
+    rotations_LP: complex64, one row a position.  positions_T, slots_T: int64.  entries_SE: `KVPool.entries[layer]`; in
+    one of float8 what is out of its range saturates.
     q_norm_D, k_norm_D: weights of the RMSNorm of each head, both or neither, ordered as the head's interleaved pairs.
     invariant: a GPU cuts the work alike for any number of tokens, so that a token's bits do not depend on it.
     """
@@ -73,4 +75,4 @@ def rotate_and_store_(
     rotate_(qkv_TXD[:, : H + K], rotations_LP.index_select(0, positions_T))
     # A row of qkv holds all keys and then all values, an entry each head's key and then its value.
     by_kind_S2KD = entries_SE.view(-1, K, 2, qkv_TXD.shape[2]).transpose(1, 2)
-    by_kind_S2KD.index_copy_(0, slots_T, qkv_TXD[:, H:].unflatten(1, (2, K)))
+    store_(by_kind_S2KD, slots_T, qkv_TXD[:, H:].unflatten(1, (2, K)))

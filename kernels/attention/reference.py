@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..kv_pool import KVPool
+from ..kv_pool import FLOAT8, KVPool
 from .interface import Attention, AttentionBatch
 from .planning import Decode, Extend, ReferencePlan
 
@@ -89,7 +89,7 @@ class ReferenceAttention(Attention):
         The G heads that share a key head are to it what G queries would be, so that no key is read twice.
         """
         (R, L), K, D = work.shape_RL, self.kv_heads, self.head_dim
-        kv_XLD = self._gather(entries_SE.view(-1, 2 * D), work.gather).view(R * K, L, 2 * D)
+        kv_XLD = self._gather(entries_SE.view(-1, 2 * D), work.gather, q_RHD.dtype).view(R * K, L, 2 * D)
         k_XLD, v_XLD = kv_XLD[..., :D], kv_XLD[..., D:]
         q_XGD = q_RHD.reshape(R * K, self.heads // K, D)
         if q_RHD.dtype == torch.float32:
@@ -106,7 +106,7 @@ class ReferenceAttention(Attention):
     def _extend(self, q_YHD: Tensor, entries_SE: Tensor, work: Extend) -> Tensor:
         """Attend the queries of pieces, Y = R * N; returns as many results, padding's included."""
         (R, N, L), H, K, D = work.shape_RNL, self.heads, self.kv_heads, self.head_dim
-        kv_RLKD = self._gather(entries_SE, work.gather).view(R, L, K, 2 * D)
+        kv_RLKD = self._gather(entries_SE, work.gather, q_YHD.dtype).view(R, L, K, 2 * D)
         k_RKLD, v_RKLD = kv_RLKD[..., :D].transpose(1, 2), kv_RLKD[..., D:].transpose(1, 2)
         q_RHND = q_YHD.unflatten(0, (R, N)).transpose(1, 2)
         mask = None if work.mask is None else work.mask.to(q_YHD.dtype)
@@ -115,8 +115,13 @@ class ReferenceAttention(Attention):
         )
         return out_RHND.transpose(1, 2).reshape(R * N, H, D)
 
-    def _gather(self, source: Tensor, index: Tensor) -> Tensor:
-        """Copy rows into a buffer that is kept: fresh memory would cost a page fault a page."""
+    def _gather(self, source: Tensor, index: Tensor, dtype: torch.dtype) -> Tensor:
+        """Copy rows into a buffer that is kept: fresh memory would cost a page fault a page.
+
+        Rows of float8 are converted to dtype, behind the copy, which therefore takes them for bytes.
+        """
+        if source.dtype == FLOAT8:
+            return self._gather(source.view(torch.uint8), index, dtype).view(FLOAT8).to(dtype)
         buffer, size = self._buffer, index.numel() * source.shape[1]
         if buffer.numel() < size or buffer.dtype != source.dtype or buffer.device != source.device:
             # A quarter more than asked for, so that rows which grow by a token a step do not allocate every step.

@@ -15,6 +15,7 @@ from torch import Tensor
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ..early import launches_early
+from ..kv_pool import FLOAT8
 
 __all__ = ["Tuning", "rotate_and_store_"]
 
@@ -34,7 +35,7 @@ def _rotate_and_store(
     qkv_ptr, rotations_ptr, positions_ptr, slots_ptr, entries_ptr, q_norm_ptr, k_norm_ptr,
     token_stride, head_stride, entry_stride, epsilon,
     H: tl.constexpr, K: tl.constexpr, D: tl.constexpr, BLOCK_X: tl.constexpr, BLOCK_D: tl.constexpr, NORM: tl.constexpr,
-    DEPENDENT: tl.constexpr,
+    FLOAT8_MAX: tl.constexpr, DEPENDENT: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) * BLOCK_X + tl.arange(0, BLOCK_X)
@@ -65,7 +66,12 @@ def _rotate_and_store(
     is_value = head_XD >= H + K
     key_head = tl.where(is_value, head_XD - H - K, head_XD - H)
     offset = key_head * (2 * D) + tl.where(is_value, D, 0) + column_XD
-    kept = tl.where(is_value, x, turned).to(entries_ptr.dtype.element_ty)
+    kept = tl.where(is_value, x, turned)
+    if entries_ptr.dtype.element_ty == tl.float8e4nv:
+        kept = kept.to(tl.float32)
+        # Comparisons rather than a minimum, so that NaN stays NaN.
+        kept = tl.where(kept > FLOAT8_MAX, FLOAT8_MAX, tl.where(kept < -FLOAT8_MAX, -FLOAT8_MAX, kept))
+    kept = kept.to(entries_ptr.dtype.element_ty)
     tl.store(entries_ptr + slot * entry_stride + offset, kept, inside & (head_XD >= H))
 
 
@@ -94,5 +100,6 @@ def rotate_and_store_(
         q_norm_D if normed else qkv_TXD, k_norm_D if normed else qkv_TXD,
         qkv_TXD.stride(0), qkv_TXD.stride(1), entries_SE.stride(0), epsilon,
         H=heads, K=kv_heads, D=head_dim, BLOCK_X=block, BLOCK_D=triton.next_power_of_2(head_dim), NORM=normed,
-        DEPENDENT=early, num_warps=tuning.warps, launch_pdl=early,  # pyright: ignore[reportCallIssue]: the launcher's
+        FLOAT8_MAX=torch.finfo(FLOAT8).max, DEPENDENT=early, num_warps=tuning.warps,
+        launch_pdl=early,  # pyright: ignore[reportCallIssue]: the launcher's
     )  # fmt: skip
