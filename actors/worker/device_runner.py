@@ -12,6 +12,7 @@ parameters on the device; rows with penalties, masks, bans or a bias are sampled
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -38,6 +39,7 @@ from .result import Packed
 from .returns import Returns
 from .rows import Rows
 from .runner import Pass, Runner
+from .scores import Scorer
 from .staging import Staging
 from .timing import Span
 
@@ -81,6 +83,7 @@ class DeviceRunner(Runner):
     ) -> None:
         super().__init__(model, pool, attention, rows, grammars, fast_forward=fast_forward)
         self._chooser = Chooser(rows, draws=False)
+        self.scorer = Scorer(model, rows, partial(_log_probabilities, draw))
         self.staging = Staging(rows.device)
         self.graphs = DecodeGraphs(model, pool, attention, rows, self.staging, draw, capture=capture)
         self.prompts = PromptGraphs(model, pool, attention, rows, self.staging, capture=capture)
@@ -161,7 +164,7 @@ class DeviceRunner(Runner):
         assert isinstance(running, DevicePass)
         sampled, choice, logits_NV = running.sampled, running.choice, running.logits_NV
         if sampled is not None and choice is not None and logits_NV is not None:
-            running.surplus = self._forward.ahead(sampled, choice)
+            running.surplus = self._forced.ahead(sampled, choice)
             if running.packed is None:
                 running.packed = self._sample(running, logits_NV, sampled, choice)
                 running.packed.send(self._returns)
@@ -170,8 +173,7 @@ class DeviceRunner(Runner):
                 self.graphs.keep(running.shape, running.packed.send(self._returns))
             self._lengthen(sampled, running.surplus)
             running.logits_NV = running.drawn_2B = None
-        for _, packed in running.scored:
-            packed.send(self._returns)
+        running.scores.send(self._returns)
         if running.span is not None:
             running.span.end()
             self._span = running.span
@@ -197,15 +199,6 @@ class DeviceRunner(Runner):
         width = choice.top_logprobs
         return Packed(words, len(sampled.rows), room=room, logprobs=len(choice.logprobs), width=width)
 
-    def _log_probabilities(self, logits_BV: Tensor, targets_B: Tensor, width: int) -> tuple[Tensor, ...]:
-        count = len(targets_B)
-        words = torch.empty(count * (1 + 2 * width), dtype=torch.int32, device=logits_BV.device)
-        places_B = torch.arange(count, device=logits_BV.device)
-        self._draw.log_probabilities(logits_BV, places_B, targets_B, width, words)
-        chosen, tokens, logprobs = words.split((count, count * width, count * width))
-        columns = tokens.view(count, width), logprobs.view(torch.float32).view(count, width)
-        return chosen.view(torch.float32), *(columns if width else ())
-
     def collect(self, running: Pass) -> StepDone:
         assert isinstance(running, DevicePass)
         if running.span is not None:
@@ -213,3 +206,14 @@ class DeviceRunner(Runner):
             running.forward_s, running.gap_s = running.span.seconds(), running.span.gap()
             running.waited_s = perf_counter() - begun
         return super().collect(running)
+
+
+def _log_probabilities(draw: Draw, logits_BV: Tensor, targets_B: Tensor, width: int) -> tuple[Tensor, ...]:
+    """Compute scores.LogProbabilities on the device, in two launches."""
+    count = len(targets_B)
+    words = torch.empty(count * (1 + 2 * width), dtype=torch.int32, device=logits_BV.device)
+    places_B = torch.arange(count, device=logits_BV.device)
+    draw.log_probabilities(logits_BV, places_B, targets_B, width, words)
+    chosen, tokens, logprobs = words.split((count, count * width, count * width))
+    columns = tokens.view(count, width), logprobs.view(torch.float32).view(count, width)
+    return chosen.view(torch.float32), *(columns if width else ())

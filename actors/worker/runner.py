@@ -8,12 +8,11 @@ sample(k + 1).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ...kernels.attention.interface import Attention
@@ -21,22 +20,20 @@ from ...kernels.kv_pool import KVPool
 from ...kernels.masks import ban
 from ...kernels.native.draw import native_draw
 from ...kernels.random import uniform
-from ...kernels.sampling import add_bias, log_probabilities, sample, top
+from ...kernels.sampling import add_bias, sample
 from ...models.model import Model
-from ..errors import InvalidRequest
 from ..grammar import GrammarCache
-from ..messages import Begin, Extend, Forced, InputLogprobs, NextLogprobs, RowFailure, Step, StepDone
+from ..messages import Begin, Extend, Forced, Step, StepDone
 from .batch import Batch, Sampled, build_batch
 from .choose import Choice, Chooser
 from .forced import FastForward
-from .masks import Masks, RowMasks
+from .grammar_rows import GrammarRows
+from .masks import Masks
 from .penalties import Penalties
-from .result import NO_NUMBERS, Packed, Result, pack
-from .rows import Extras, Rows
+from .result import Packed, Result, pack
+from .rows import Rows
+from .scores import Scorer, Scores, read_asked, torch_log_probabilities
 from .to_device import to_device
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
 
 __all__ = ["Pass", "Runner"]
 
@@ -45,8 +42,7 @@ __all__ = ["Pass", "Runner"]
 class Pass:
     """A step on its way.  sampled and choice are None if no row of it samples.
 
-    surplus: indices of sampled rows whose tokens nobody wants.
-    next_rows: the rows whose next token's log-probabilities are wanted, all V of them in next_MV.
+    surplus: indices of sampled rows whose tokens nobody wants.  scores: what its prompts are asked for.
     forward_s: the device's time.  gap_s: how long the device had nothing to do before.  launch_s: what the host took to
     launch it.  waited_s: how long `collect` waited for the device.  prompt_tokens: computed by it.
     """
@@ -58,9 +54,7 @@ class Pass:
     surplus: frozenset[int] = frozenset()
     logits_NV: Tensor | None = None
     packed: Packed | None = None
-    scored: tuple[tuple[Extend, Packed], ...] = ()
-    next_rows: tuple[int, ...] = ()
-    next_MV: Tensor | None = None
+    scores: Scores = field(default_factory=Scores)
     forward_s: float = 0.0
     gap_s: float = 0.0
     launch_s: float = 0.0
@@ -96,13 +90,11 @@ class Runner:
         self._model = model
         self._pool = pool
         self._attention = attention
-        self._grammars = grammars
         self._chooser = Chooser(rows)
-        self._masks: RowMasks | None = None
         self._native = native_draw(rows.device)
-        self._forward = FastForward(rows, enabled=fast_forward)
-        # How many logits are computed at once where a prompt's tokens are scored: 64 MiB of float32.
-        self._scored_at_once = max(1, (16 << 20) // model.config.vocabulary)
+        self._forced = FastForward(rows, enabled=fast_forward)
+        self._grammars = GrammarRows(rows, grammars, self._forced)
+        self.scorer = Scorer(model, rows, torch_log_probabilities)
 
     def statistics(self) -> dict[str, Any]:
         """Tell what only this kind of runner knows; called from any thread."""
@@ -110,8 +102,7 @@ class Runner:
 
     def end(self) -> None:
         """End what runs beside it."""
-        if self._masks is not None:
-            self._masks.end()
+        self._grammars.end()
 
     def run(self, step: Step) -> StepDone:
         """Run a step to its end."""
@@ -138,7 +129,7 @@ class Runner:
             if extend.begin is not None:
                 self._begin(extend, extend.begin)
             else:
-                self._forward.resume(extend)
+                self._forced.resume(extend)
 
     def _launch(self, running: Pass, step: Step) -> None:
         batch = build_batch(step, self.rows)
@@ -148,13 +139,10 @@ class Runner:
     def _compute(self, running: Pass, step: Step, batch: Batch) -> None:
         """Launch a forward pass whose inputs are on the device, and the logits and scores that it is wanted for."""
         plan, index_N, sampling = self._attention.plan(batch.attention), batch.index_N, len(batch.sampled.rows) > 0
-        scoring = any(extend.targets for extend in step.extends)
-        ahead = _ends(step.extends)
-        wanted_N = None
-        if not scoring and sampling and not ahead:
-            wanted_N = index_N
-        elif not scoring and ahead and not sampling:  # nobody generates beside those who only look ahead
-            wanted_N = to_device([end for _, end in ahead], self.rows.device)
+        asked = read_asked(step.extends)
+        ends_M = to_device(list(asked.ends), self.rows.device) if asked.ends else None
+        # Whether there is one reason only to want hidden states, so that the others can leave the last layer.
+        picked = not asked.targets and not (sampling and asked.ends)
         hidden_TC = self._model.forward(
             batch.tokens_T,
             batch.attention.positions_T,
@@ -162,70 +150,22 @@ class Runner:
             self._pool,
             self._attention,
             plan,
-            wanted_N,
+            (index_N if sampling else ends_M) if picked else None,
         )
         if sampling:
             running.sampled = batch.sampled
             running.choice = self._chooser.choose(batch.sampled.rows)
-            picked = wanted_N is not None or index_N is None
-            running.logits_NV = self._model.logits(hidden_TC if picked else hidden_TC[index_N])
-        if scoring:
-            running.scored = self._score(step.extends, hidden_TC)
-        if ahead:
-            running.next_rows = tuple(row for row, _ in ahead)
-            picked = wanted_N is not None
-            hidden_MC = hidden_TC if picked else hidden_TC[to_device([end for _, end in ahead], hidden_TC.device)]
-            running.next_MV = self._model.logits(hidden_MC).float().log_softmax(dim=-1)
+            running.logits_NV = self._model.logits(hidden_TC if picked or index_N is None else hidden_TC[index_N])
+        if asked.targets or ends_M is not None:
+            running.scores = Scores(
+                self.scorer.targets(step.extends, hidden_TC) if asked.targets else (),
+                asked.rows,
+                None if ends_M is None else self.scorer.following(hidden_TC if picked else hidden_TC[ends_M]),
+            )
 
     def _begin(self, extend: Extend, begin: Begin) -> None:
         extras = self.rows.begin(extend.row, begin, extend.prefix_slots)
-        constraint = begin.sampling.constraint
-        if constraint is None:
-            return
-        if self._grammars is None:
-            extras.failure = f"{constraint.kind}: this worker was started without grammars"
-            return
-        try:
-            extras.matcher = self._grammars.matcher(constraint)
-        except InvalidRequest as error:
-            extras.failure = str(error)
-            return
-        if not extras.matcher.consume_tokens(np.frombuffer(begin.output, np.int32).tolist()):
-            extras.failure = f"{constraint.kind}: the tokens generated so far do not match it"
-            return
-        if self._masks is None:
-            beside = self.rows.device.type == "cpu"
-            self._masks = RowMasks(self.rows.max_rows, self._grammars.mask_words, beside=beside)
-        self._masks.begin([(extras.matcher, extend.row)])
-
-    def _score(self, extends: tuple[Extend, ...], hidden_TC: Tensor) -> tuple[tuple[Extend, Packed], ...]:
-        """Compute log-probabilities of the extends' targets."""
-        scored: list[tuple[Extend, Packed]] = []
-        offset = 0
-        for extend in extends:
-            targets = np.frombuffer(extend.targets, np.int32)
-            if len(targets):
-                first = offset + extend.targets_start - extend.start
-                width = self.rows.live(extend.row).top_logprobs
-                scored.append((extend, self._score_one(hidden_TC[first : first + len(targets)], targets, width)))
-            offset += len(extend.tokens) // 4
-        return tuple(scored)
-
-    def _score_one(self, hidden_MC: Tensor, targets: np.ndarray, width: int) -> Packed:
-        targets_M = to_device(targets.astype(np.int64), hidden_MC.device)
-        parts: list[tuple[Tensor, ...]] = []
-        for hidden_BC, targets_B in zip(
-            hidden_MC.split(self._scored_at_once), targets_M.split(self._scored_at_once), strict=True
-        ):
-            parts.append(self._log_probabilities(self._model.logits(hidden_BC), targets_B, width))
-        columns = [torch.cat(column) for column in zip(*parts, strict=True)]
-        nothing = hidden_MC.new_empty(0, dtype=torch.float32)
-        return Packed.of(targets_M[:0], nothing, *columns)
-
-    def _log_probabilities(self, logits_BV: Tensor, targets_B: Tensor, width: int) -> tuple[Tensor, ...]:
-        """Give the targets' log-probabilities, and if width is not 0 the most likely tokens with theirs."""
-        logprobs_BV, chosen_B = log_probabilities(logits_BV.float(), targets_B)
-        return (chosen_B, *top(logprobs_BV, width)) if width else (chosen_B,)
+        self._grammars.begin(extend.row, begin, extras)
 
     # --- sampling ------------------------------------------------------------------------------------------------
 
@@ -235,7 +175,7 @@ class Runner:
         if sampled is None or choice is None or logits_NV is None:
             return
         raw_LV = None if choice.logprobs_L is None else logits_NV[choice.logprobs_L]
-        running.surplus = self._forward.ahead(sampled, choice)
+        running.surplus = self._forced.ahead(sampled, choice)
         masks = None if choice.plain else self._adjust(logits_NV, sampled, choice)
         tokens_N, best_N = self._choose(logits_NV, sampled, choice, masks)
         self.rows.last_tokens.index_copy_(0, sampled.rows_N, tokens_N)
@@ -290,33 +230,13 @@ class Runner:
 
     def _withheld(self, sampled: Sampled, choice: Choice) -> tuple[Masks | None, list[int]]:
         """Give the grammars' masks, and the indices of the rows that are not yet long enough to end."""
-        masks, complete = self._take_masks(sampled, choice) if choice.grammar else (None, set[int]())
+        masks, complete = self._grammars.masks(sampled, choice) if choice.grammar else (None, set[int]())
         listed, generated = sampled.listed, self.rows.generated
         return masks, [
             index
             for index in choice.minimum
             if index not in complete and generated[listed[index]] < self.rows.live(listed[index]).minimum
         ]
-
-    def _take_masks(self, sampled: Sampled, choice: Choice) -> tuple[Masks | None, set[int]]:
-        """Give the grammars' masks, and the rows whose text is complete and can only end."""
-        bound: list[tuple[int, Extras, LLMatcher]] = []
-        for index in choice.grammar:
-            extras = self.rows.live(sampled.listed[index])
-            if extras.matcher is not None and extras.forced is None and not extras.failure:
-                bound.append((index, extras, extras.matcher))
-        if not bound or self._masks is None:
-            return None, set()
-        indices = [index for index, *_ in bound]
-        lines = [sampled.listed[index] for index in indices]
-        words_RW = self._masks.take([(matcher, line) for (*_, matcher), line in zip(bound, lines, strict=True)])
-        complete: set[int] = set()
-        for index, extras, matcher in bound:
-            if matcher.is_error():
-                extras.failure = f"grammar: {_first_line(matcher.get_error())}"
-            elif matcher.is_stopped():
-                complete.add(index)
-        return Masks(indices, lines, words_RW), complete
 
     def _ban_endings(self, logits_NV: Tensor, sampled: list[int], banned: list[int]) -> None:
         """Keep ending tokens out of rows."""
@@ -331,8 +251,12 @@ class Runner:
         result, accepting, forced = Result(), list[int](), list[Forced]()
         if running.packed is not None and running.sampled is not None and running.choice is not None:
             result = Result.read(running.packed, running.choice)
-            accepting, forced = self._settle(result, running, running.sampled, running.choice)
-        next_logprobs = _next_logprobs(running, result)
+            for index, reason in result.meaningless():
+                if index not in running.surplus:
+                    result.fail(index, running.sampled.listed[index], reason)
+            if running.choice.grammar:
+                accepting, forced = self._grammars.settle(result, running.sampled, running.choice, running.surplus)
+        next_logprobs = running.scores.next_logprobs(result.failures)
         return StepDone(
             number=running.number,
             rows=b"" if running.sampled is None else running.sampled.rows.astype(np.int32).tobytes(),
@@ -340,7 +264,7 @@ class Runner:
             logprobs=result.logprobs.tobytes(),
             top_tokens=result.top_tokens.tobytes(),
             top_logprobs=result.top_logprobs.tobytes(),
-            input_logprobs=tuple(_input_logprobs(extend, packed) for extend, packed in running.scored),
+            input_logprobs=running.scores.input_logprobs(),
             next_logprobs=next_logprobs,
             failures=tuple(result.failures),
             accepting=np.array(accepting, np.int32).tobytes() if accepting else b"",
@@ -348,76 +272,3 @@ class Runner:
             forward_s=running.forward_s,
             busy_s=perf_counter() - running.started,
         )
-
-    def _settle(
-        self, result: Result, running: Pass, sampled: Sampled, choice: Choice
-    ) -> tuple[list[int], list[Forced]]:
-        """Give the grammars their tokens; tells the rows whose text may end here, and what is forced on which."""
-        accepting, forced = list[int](), list[Forced]()
-        changed: list[tuple[LLMatcher, int]] = []
-        for index, reason in result.meaningless():
-            if index not in running.surplus:
-                result.fail(index, sampled.listed[index], reason)
-        for index in choice.grammar:
-            if index in running.surplus:
-                continue
-            row = sampled.listed[index]
-            extras = self.rows.live(row)
-            token = int(result.tokens[index])
-            if token >= 0 and not extras.failure and extras.matcher is not None:
-                if extras.matcher.consume_token(token):
-                    told = self._forward.look(row, extras.matcher)
-                    said = 0
-                    if told is not None:
-                        forced.append(told)
-                        said = len(told.tokens) // 4
-                    # 30 us for a schema: only where a limit may end the text
-                    if self.rows.generated[row] + said >= extras.limit and extras.matcher.is_accepting():
-                        accepting.append(row)
-                    changed.append((extras.matcher, row))
-                    continue
-                extras.failure = f"grammar: {_first_line(extras.matcher.get_error())}"
-            if extras.failure:
-                result.fail(index, row, extras.failure)
-        if changed and self._masks is not None:
-            self._masks.begin(changed)
-        return accepting, forced
-
-
-def _input_logprobs(extend: Extend, packed: Packed) -> InputLogprobs:
-    read = packed.read()
-    return InputLogprobs(
-        extend.row,
-        extend.targets_start,
-        read.logprobs.tobytes(),
-        read.top_tokens.tobytes(),
-        read.top_logprobs.tobytes(),
-    )
-
-
-def _ends(extends: tuple[Extend, ...]) -> list[tuple[int, int]]:
-    """Give the rows that ask for the log-probabilities of all tokens behind them, and where in the step they end."""
-    found: list[tuple[int, int]] = []
-    end = 0
-    for extend in extends:
-        end += len(extend.tokens) // 4
-        if extend.next_logprobs:
-            found.append((extend.row, end - 1))
-    return found
-
-
-def _next_logprobs(running: Pass, result: Result) -> tuple[NextLogprobs, ...]:
-    """Wait for the device; a row that is not numbers fails instead."""
-    if running.next_MV is None:
-        return ()
-    found: list[NextLogprobs] = []
-    for row, logprobs_V in zip(running.next_rows, running.next_MV.cpu().numpy(), strict=True):
-        if np.isnan(logprobs_V).any():
-            result.failures.append(RowFailure(row, NO_NUMBERS))
-        else:
-            found.append(NextLogprobs(row, logprobs_V.tobytes()))
-    return tuple(found)
-
-
-def _first_line(error: str) -> str:
-    return error.split("\n", 1)[0][:300]

@@ -119,7 +119,7 @@ def test_logprobs_of_chosen_and_top_tokens_are_of_the_raw_logits(driver: Driver,
 
 
 def test_logprobs_of_a_prompts_own_tokens(driver: Driver, peer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver.runner, "_scored_at_once", 2)
+    monkeypatch.setattr(driver.runner.scorer, "at_once", 2)
     expected = log_softmax(peer, PROMPT)
     none = SamplingParams(max_new_tokens=0, logprob_start=1, top_logprobs_num=2)
     # Two chunks: targets of tokens 2..5 behind positions 1..4, then of the rest.
