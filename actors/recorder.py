@@ -101,8 +101,13 @@ class Recorder:
             self.spans.append(Span(track, name, start, end, about))
 
     def draw(self, name: str, source: Track, target: Track) -> None:
-        """Draw an arrow from what one track does, or did last, to what another does now."""
+        """Draw an arrow from what one track does, or did last, to what another does now.
+
+        Perfetto takes the span that begins first for the arrow's beginning: the target's begins anew if need be.
+        """
         if source.since is not None and target.since is not None and self.room():
+            if target.since < source.since:
+                target.cut()
             self.arrows.append(Arrow(name, source, source.since, target, max(source.since, target.since)))
 
 
@@ -244,6 +249,13 @@ class Track:
         self._state, self._about, self._told = state, about, {}
         if state:
             self.since = now
+
+    def cut(self) -> None:
+        """Let a span end here and another begin in which the track does the same."""
+        now = self.recorder.clock()
+        if (span := self.latest(now)) is not None:
+            self.recorder.keep(*span)
+            self._told, self.since = {}, now
 
     def latest(self, now: int) -> Span | None:
         """Give the span that is under way, as if it ended now; None if none is."""

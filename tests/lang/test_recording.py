@@ -78,6 +78,30 @@ async def test_a_fork_with_a_tool_shows_each_branch_and_the_tool_behind_their_jo
         assert branch[-1]["ts"] + branch[-1]["dur"] <= end
 
 
+@cb.function
+async def nested(s: Any) -> None:
+    forks = s.fork(2)
+    for branch in forks:
+        branch += "Say: " + cb.gen("one", max_tokens=2)
+        inner = branch.fork(2)
+        inner += cb.gen("two", max_tokens=2)
+        await inner.ajoin()
+        branch += cb.gen("three", max_tokens=2)
+    await forks.ajoin()
+
+
+async def test_arrows_of_joins_in_branches_come_from_those_that_were_joined() -> None:
+    written = io.BytesIO()
+    with anyio.fail_after(60):
+        async with cb.Engine("embedded", threads=1) as engine:
+            with cb.record(written):
+                await nested.arun(backend=engine, ignore_eos=True)
+    read_trace(written.getvalue())  # which looks at both ends of each
+    told = [(name, *ends) for name, *ends in arrows(written.getvalue()) if name == "join"]
+    parents = ("nested", "nested/0", "nested/1")
+    assert sorted(told) == sorted(("join", f"{parent}/{index}", parent) for parent in parents for index in range(2))
+
+
 async def test_a_recording_lasts_as_long_as_its_block_and_leaves_nothing_behind() -> None:
     written = io.BytesIO()
     with anyio.fail_after(60):

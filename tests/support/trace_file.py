@@ -15,7 +15,8 @@ def read_trace(written: bytes) -> Slices:
     """Check a file against the rules of the trace-event format, and give each track's slices by its name.
 
     Names come first, and every process and thread has one; what happened is in the order of time; slices of a track do
-    not overlap; an arrow begins before it ends, each in a slice.
+    not overlap; an arrow begins before it ends, each in a slice.  Of the two slices Perfetto takes the one that begins
+    first for where the arrow comes from.
     """
     events = json.loads(written)["traceEvents"]
     metadata = [event for event in events if event["ph"] == "M"]
@@ -54,7 +55,14 @@ def read_trace(written: bytes) -> Slices:
         assert flow.keys() == {"s", "f"}
         assert flow["s"]["ts"] <= flow["f"]["ts"]
         assert flow["f"]["bp"] == "e"
+        begins, ends = (_slice_at(slices[flow[end]["tid"]], flow[end]["ts"]) for end in "sf")
+        assert begins["ts"] <= ends["ts"]
     return {f"{processes[own[0]['pid']]}: {threads[thread]}": own for thread, own in slices.items()}
+
+
+def _slice_at(slices: list[dict[str, Any]], time: int) -> dict[str, Any]:
+    """Give the slice that is open at a time; the later, if one ends there and another begins."""
+    return next(one for one in reversed(slices) if one["ts"] <= time <= one["ts"] + one["dur"])
 
 
 def states(slices: list[dict[str, Any]]) -> list[str]:
