@@ -54,7 +54,7 @@ def read_config(folder: Path) -> ModelConfig:
     """
     fields = Fields(str(folder / "config.json"), read_json(folder / "config.json"))
     architecture = _architecture(fields)
-    if fields.has("quantization_config"):
+    if fields.has("quantization_config") and not _cache_alone(fields.object("quantization_config")):
         raise ValueError(f"{fields.where}: quantization_config is set; quantised weights are not supported")
     fields.choice("hidden_act", "silu", ("silu",))
     conventions = FAMILIES[architecture]
@@ -107,6 +107,13 @@ def _architecture(fields: Fields) -> str:
     if not isinstance(named, list) or len(named) != 1 or named[0] not in ARCHITECTURES:
         raise fields.refuse("architectures", f"allowed: one of {', '.join(ARCHITECTURES)}, in a list")
     return named[0]
+
+
+def _cache_alone(quantised: Fields) -> bool:
+    """Tell whether it is only the KV cache that is quantised: its scales are all that the checkpoint has more."""
+    return (
+        quantised.content.get("quant_method") == "compressed-tensors" and not quantised.object("config_groups").content
+    )
 
 
 def _default(fields: Fields, name: str, default: int | None) -> int | None:

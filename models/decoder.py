@@ -17,6 +17,7 @@ from ..kernels.kv_pool import KVPool
 from ..kernels.native.step import LayerWeights, NativeStep, Shape, native_step
 from ..kernels.rope import rotate_and_store_
 from .config import ModelConfig
+from .kv_scales import KVScales, fold_
 from .layers import Linear, Norm, linear
 from .parameters import Parameter, Source
 from .rope import rotations
@@ -30,10 +31,20 @@ class Decoder:
     forward and logits wait for nothing on a device and allocate by the shapes of their arguments alone, so a CUDA graph
     can hold them.
     deterministic: a token's bits depend neither on the tokens beside it nor on their number; needs Triton.
+    kv_scales: what keys and values are stored divided by, for a pool of float8; folded into the weights, in place.
     """
 
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], *, deterministic: bool = False) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        *,
+        deterministic: bool = False,
+        kv_scales: KVScales | None = None,
+    ) -> None:
+        self.config, self.kv_scales = config, kv_scales
+        if kv_scales is not None:
+            fold_(config, weights, kv_scales)
         self.embedding_VC = weights["embedding"]
         self.layers = [Layer(config, number, weights, deterministic=deterministic) for number in range(config.layers)]
         self.norm = Norm(weights["norm"], config.norm_epsilon)

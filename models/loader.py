@@ -9,8 +9,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..kernels.kv_pool import FLOAT8
+from .calibration import measure_scales
 from .checkpoint import Checkpoint
 from .config import read_config
+from .kv_scales import read_scales
 from .model import Model
 from .parameters import Parameter, Source, interleave_pairs
 from .registry import family
@@ -32,12 +35,15 @@ def load(
     seed: int = 0,
     room: Callable[[torch.device], Room | None] = device_room,
     deterministic: bool = False,
+    kv_dtype: torch.dtype | None = None,
 ) -> Model:
     """Load a model: each tensor goes from its safetensors file straight to its place on the device.
 
     dtype: float32, bfloat16 or float16; None takes the one the weights were saved as.  load_format "dummy" reads
     config.json alone and draws random weights from the seed, on the device.  room: tells what a device has left.
     deterministic: what the model computes for a token depends on its row alone, to the bit; for a GPU.
+    kv_dtype: of the pool that the model will write to.  For float8_e4m3fn keys and values come out scaled: by what the
+    checkpoint says, or if it does not, by what a pass of random tokens shows (`kv_scales` of the model tells).
     Raises ValueError that says what is missing, misshapen, unsupported or too large, and what to do.
     """
     folder = Path(folder)
@@ -49,11 +55,13 @@ def load(
     build = family(config.architecture)
     parameters = build.parameters(config)
     device = torch.device(device)
+    scales = None
     # Everything that can be wrong is found before anything is allocated.
     match load_format:
         case "auto":
             checkpoint = Checkpoint(folder)
             verify(checkpoint, config, parameters)
+            scales = read_scales(checkpoint, config) if kv_dtype == FLOAT8 else None
             check_room(weight_bytes(parameters, dtype), dtype, device, room(device))
             weights = _read_weights(checkpoint, parameters, device, dtype)
         case "dummy":
@@ -61,7 +69,9 @@ def load(
             weights = _draw_weights(parameters, device, dtype, seed)
         case _:
             raise ValueError(f"load_format is {load_format!r}; allowed: auto, dummy")
-    return build(config, weights, deterministic=deterministic)
+    if kv_dtype == FLOAT8 and scales is None:
+        scales = measure_scales(build(config, weights, deterministic=deterministic), device, dtype)
+    return build(config, weights, deterministic=deterministic, kv_scales=scales)
 
 
 def _read_weights(

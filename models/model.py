@@ -9,6 +9,7 @@ from torch import Tensor
 from ..kernels.attention.interface import Attention, Plan
 from ..kernels.kv_pool import KVPool
 from .config import ModelConfig
+from .kv_scales import KVScales
 
 __all__ = ["Model"]
 
@@ -18,6 +19,11 @@ class Model(Protocol):
 
     @property
     def config(self) -> ModelConfig: ...
+
+    @property
+    def kv_scales(self) -> KVScales | None:
+        """Tell what keys and values are stored divided by; None is by nothing."""
+        ...
 
     def forward(
         self,

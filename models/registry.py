@@ -10,6 +10,7 @@ from torch import Tensor
 from .config import ModelConfig
 from .decoder import Decoder
 from .families import ARCHITECTURES
+from .kv_scales import KVScales
 from .model import Model
 from .parameters import Parameter
 
@@ -23,8 +24,18 @@ class Family(Protocol):
         """List what a checkpoint must hold and what becomes of it."""
         ...
 
-    def __call__(self, config: ModelConfig, weights: Mapping[str, Tensor], *, deterministic: bool = False) -> Model:
-        """Build a model around its parameters, by their names; deterministic: a token's bits depend on no other's."""
+    def __call__(
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        *,
+        deterministic: bool = False,
+        kv_scales: KVScales | None = None,
+    ) -> Model:
+        """Build a model around its parameters, by their names.
+
+        deterministic: a token's bits depend on no other's.  kv_scales: by what keys and values come out divided.
+        """
         ...
 
 

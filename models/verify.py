@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from .checkpoint import Checkpoint
 from .config import ModelConfig
+from .kv_scales import scale_names
 from .parameters import Parameter
 
 __all__ = ["verify"]
@@ -30,8 +31,11 @@ def _compare_names(checkpoint: Checkpoint, wanted: set[str], config: ModelConfig
     if missing:
         raise ValueError(f"{checkpoint.folder} lacks {_list(missing)}, which a {config.architecture} needs")
     # Old checkpoints carry the rope's frequencies, tied ones sometimes their head: both are known from elsewhere.
+    # Scales of keys and values are for whoever caches in float8.
     unknown = sorted(
-        name for name in held - wanted if not name.endswith("rotary_emb.inv_freq") and name != "lm_head.weight"
+        name
+        for name in held - wanted - scale_names(config)
+        if not name.endswith("rotary_emb.inv_freq") and name != "lm_head.weight"
     )
     if unknown:
         raise ValueError(f"{checkpoint.folder} holds {_list(unknown)}, which this {config.architecture} does not use")

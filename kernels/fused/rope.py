@@ -100,6 +100,6 @@ def rotate_and_store_(
         q_norm_D if normed else qkv_TXD, k_norm_D if normed else qkv_TXD,
         qkv_TXD.stride(0), qkv_TXD.stride(1), entries_SE.stride(0), epsilon,
         H=heads, K=kv_heads, D=head_dim, BLOCK_X=block, BLOCK_D=triton.next_power_of_2(head_dim), NORM=normed,
-        FLOAT8_MAX=torch.finfo(FLOAT8).max, DEPENDENT=early, num_warps=tuning.warps,
-        launch_pdl=early,  # pyright: ignore[reportCallIssue]: the launcher's
+        FLOAT8_MAX=torch.finfo(FLOAT8).max,
+        DEPENDENT=early, num_warps=tuning.warps, launch_pdl=early,  # pyright: ignore[reportCallIssue]: the launcher's
     )  # fmt: skip

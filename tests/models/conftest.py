@@ -44,7 +44,7 @@ class Row:
 class Runner:
     """Run rows through a model over one pool, whose slots are handed out in random order."""
 
-    def __init__(self, model: Decoder, seed: int, slots: int = 600) -> None:
+    def __init__(self, model: Decoder, seed: int, slots: int = 600, dtype: torch.dtype = torch.float32) -> None:
         config = model.config
         self.model = model
         self.device = model.embedding_VC.device
@@ -53,7 +53,7 @@ class Runner:
             slots=slots,
             kv_heads=config.kv_heads,
             head_dim=config.head_dim,
-            dtype=torch.float32,
+            dtype=dtype,
             device=self.device,
         )
         self.attention = ReferenceAttention(config.heads, config.kv_heads, config.head_dim, windows=config.windows)
