@@ -1,9 +1,8 @@
-"""The engine: the tree of actors that turns prompts into tokens, inside the caller's event loop."""
+"""The engine's face: what a caller may ask of the tree of actors, which lives inside the caller's event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -13,55 +12,36 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-import numpy as np
 
 from .backend import Backend, Prompt, Scores
 from .chat_template import ChatTemplate
 from .choice_scores import score_choices
+from .client import Client
+from .completion import Completion
 from .core import MailboxFull, Supervisor
 from .engine_options import EngineLimits, EngineOptions, model_folder
 from .errors import InvalidRequest
-from .healing import Healing
-from .joins import read_line
+from .leases import Leases
 from .messages import (
-    Abort,
     AbortTag,
-    Compile,
-    Decode,
     Delta,
     DispatcherStatistics,
-    Encode,
-    Finish,
     Flush,
     Flushed,
-    Heal,
     Paused,
     Resumed,
     SchedulerStatistics,
-    Submit,
-    TokenLogprob,
     WorkerStatistics,
 )
-from .reader import Reader
 from .sampling import SamplingParams
 from .server_args import engine_arguments
 from .template_book import choose_template
-from .tenancy import cache_namespace
 from .tenant import Tenant
+from .texts import Texts
 from .tree import Tree
 from .wires import Wires
 
 __all__ = ["Completion", "Engine"]
-
-
-class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """One whole generation.  tokens are those wholly inside the text; finish tells the rest."""
-
-    text: str
-    tokens: tuple[int, ...]
-    finish: Finish
-    logprobs: tuple[TokenLogprob, ...] = ()
-    input_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Engine(Backend):
@@ -91,12 +71,10 @@ class Engine(Backend):
             f"callboard-{self.folder.parent.name}" if self.options.model == "embedded" else self.folder.name
         )
         self.chat_template = choose_template(chat_template, self.folder, self.options.model)
-        self._stop_ids: dict[str, int] = {}  # the template's stop strings that are a token
         self._wires = Wires()
-        self._requests = itertools.count(1)
-        self._leases = itertools.count(1)
-        self._released: list[int] = []  # programs that are over, until the dispatcher is told with a request
-        self._namespaces: dict[int, str] = {}  # by lease: where its requests look in the cache, if anywhere of its own
+        self._leases = Leases()
+        self._texts = Texts(self._wires)
+        self._client = Client(self._wires, self._texts, self._leases)
         self._stack: AsyncExitStack | None = None
         self._tree: Tree | None = None
 
@@ -115,7 +93,7 @@ class Engine(Backend):
         self.programs: Supervisor = self._tree.programs
         self.limits: EngineLimits = self._tree.limits
         self.joins = self._tree.joins
-        self._stop_ids = await self._stop_tokens()
+        await self._client.start(self.limits.vocabulary, self.chat_template.stop)
         self.loop = asyncio.get_running_loop()
         return self
 
@@ -141,9 +119,9 @@ class Engine(Backend):
 
     def verify(self, sampling: SamplingParams) -> None:
         """Raise InvalidRequest naming the first bad field."""
-        sampling.verify(vocabulary=self.limits.vocabulary)
+        sampling.verify(vocabulary=self._client.vocabulary)
 
-    async def generate(
+    def generate(
         self,
         prompt: Prompt | str | bytes | Sequence[int],
         sampling: SamplingParams | None = None,
@@ -158,61 +136,7 @@ class Engine(Backend):
         cache within a tenant either.  The last delta, and only it, has `finish`.  Closing the generator early aborts
         the request.  Raises InvalidRequest, Overloaded, GenerationFailed, Aborted.
         """
-        sampling = sampling or SamplingParams()
-        self.verify(sampling)
-        namespace = cache_namespace(tenant, salt)
-        if self._stop_ids:
-            sampling = self._with_stop_tokens(sampling)
-        tokens = await self._tokens(prompt)
-        healing: Healing | None = None
-        if sampling.heal and (healing := await self._heal(prompt, tokens)) is not None:
-            tokens, sampling = tokens[: -4 * healing.taken], healing.sampling(sampling)
-        if (constraint := sampling.constraint) is not None:
-            await self._wires.grammar.ask(Compile(constraint))
-        reader = Reader(next(self._requests))
-        recorded = self._wires.recorded.asked(reader.request)
-        finish: Finish | None = None
-        try:
-            await self._submit(reader, tokens, sampling, prompt, tag, tenant, namespace)
-            async for delta in reader:
-                finish = delta.finish
-                yield delta if healing is None else await healing.read(delta)
-        finally:
-            if recorded:
-                self._wires.recorded.answered(reader.request, finish)
-            if not reader.over:  # left early, at whatever point: an abort behind the submit always finds it
-                self._wires.dispatcher.post(Abort(reader.request, "its reader left"))
-
-    async def _submit(
-        self,
-        reader: Reader,
-        tokens: bytes,
-        sampling: SamplingParams,
-        prompt: Prompt | str | bytes | Sequence[int],
-        tag: str,
-        tenant: str,
-        namespace: str,
-    ) -> None:
-        """Hand a request to the dispatcher, with what a program's prompt tells beside its tokens."""
-        told = prompt if isinstance(prompt, Prompt) else Prompt(tokens=tokens)
-        if told.lease and self._namespaces.get(told.lease, "") != namespace:
-            self._namespaces[told.lease] = namespace
-        released, self._released = tuple(self._released), []
-        await self._wires.dispatcher.ask(
-            Submit(
-                reader.request,
-                tokens,
-                sampling,
-                reader,
-                tag,
-                lease=told.lease,
-                released=released,
-                joins=told.joins,
-                program=told.program,
-                tenant=tenant,
-                namespace=namespace,
-            )
-        )
+        return self._client.stream(prompt, sampling or SamplingParams(), tag=tag, tenant=tenant, salt=salt)
 
     async def complete(
         self,
@@ -225,15 +149,7 @@ class Engine(Backend):
     ) -> Completion:
         """Run one generation to its end; arguments and errors as `generate`."""
         deltas = [delta async for delta in self.generate(prompt, sampling, tag=tag, tenant=tenant, salt=salt)]
-        finish = deltas[-1].finish
-        assert finish is not None, "a reader ends with a terminal event"
-        return Completion(
-            text="".join(delta.text for delta in deltas),
-            tokens=tuple(itertools.chain.from_iterable(delta.tokens for delta in deltas)),
-            logprobs=tuple(itertools.chain.from_iterable(delta.logprobs for delta in deltas)),
-            input_logprobs=tuple(itertools.chain.from_iterable(delta.input_logprobs for delta in deltas)),
-            finish=finish,
-        )
+        return Completion.of(deltas)
 
     def tenant(self, name: str, salt: str = "") -> Tenant:
         """Give a backend whose programs run here on behalf of a tenant; see `generate` for what that means."""
@@ -245,19 +161,15 @@ class Engine(Backend):
 
         namespace: where it looks there (`cache_namespace`), if it should pause before its first generation.
         """
-        lease = next(self._leases)
-        if namespace:
-            self._namespaces[lease] = namespace
-        return lease
+        return self._leases.take(namespace)
 
     def release(self, lease: int) -> None:
         """Keep nothing for a program any more; the scheduler is told with the next request, when it may matter."""
-        self._released.append(lease)
-        self._namespaces.pop(lease, None)
+        self._leases.release(lease)
 
     def pause(self, lease: int, tokens: bytes) -> None:
         """Let a program's KV go before that of others, and compute `tokens` while there is nothing else to do."""
-        self._hint(Paused(lease, tokens, self._namespaces.get(lease, "")))
+        self._hint(Paused(lease, tokens, self._leases.namespace(lease)))
 
     def resume(self, lease: int) -> None:
         """Take a pause back; nothing is computed ahead for this program any more."""
@@ -292,7 +204,7 @@ class Engine(Backend):
         """
         self.verify_choices(continuations)
         texts = (prompt.tail, *(prompt.tail + text for text in continuations))
-        alone, *settled = await self._wires.tokenizer.ask(Encode(texts, not prompt.tokens))
+        alone, *settled = await self._texts.encode_all(texts, beginning=not prompt.tokens)
 
         async def look(tokens: bytes, start: int) -> tuple[list[float], int]:
             joins = prompt.joins if tokens.startswith(prompt.tokens) else b""  # else a choice by itself
@@ -317,76 +229,24 @@ class Engine(Backend):
         prompt: int32.  reader: has `push` and `fail`, as Reader; it is called in this loop.  Gives the request's
         number, for `leave`.  Raises InvalidRequest, Overloaded.
         """
-        request = next(self._requests)
-        try:
-            await self._wires.dispatcher.ask(
-                Submit(request, prompt, SamplingParams(max_new_tokens=0), reader, next_logprobs=True)
-            )
-        except BaseException:
-            self.leave(request)
-            raise
-        return request
+        return await self._client.look_ahead(prompt, reader)
 
     def leave(self, request: int) -> None:
         """End a request of `look_ahead` that nobody waits for any more; one that is over is ignored."""
-        self._wires.dispatcher.post(Abort(request, "its reader left"))
+        self._client.leave(request)
 
     # --- text and tokens -------------------------------------------------------------------------------------------
 
     async def encode(self, text: str, *, beginning: bool = True) -> bytes:
         """Tokenize `text` to int32 bytes; `beginning` lets the tokenizer put its own first token there."""
-        return (await self._wires.tokenizer.ask(Encode((text,), beginning)))[0]
+        return await self._texts.encode(text, beginning=beginning)
 
     async def decode(self, tokens: bytes | Sequence[int], *, skip_special_tokens: bool = True) -> str:
         """Turn token ids into text."""
-        packed = tokens if isinstance(tokens, bytes) else np.asarray(tokens, np.int32).tobytes()
-        return (await self._wires.tokenizer.ask(Decode((packed,), skip_special_tokens)))[0]
+        return await self._texts.decode(tokens, skip_special_tokens=skip_special_tokens)
 
     async def token_texts(self, tokens: Sequence[int]) -> list[str]:
-        arrays = tuple(np.asarray([token], np.int32).tobytes() for token in tokens)
-        return list(await self._wires.tokenizer.ask(Decode(arrays, skip_special_tokens=False)))
-
-    async def _tokens(self, prompt: Prompt | str | bytes | Sequence[int]) -> bytes:
-        if isinstance(prompt, str):
-            return await self.encode(prompt)
-        if isinstance(prompt, Prompt):
-            tail = await self.encode(prompt.tail, beginning=not prompt.tokens) if prompt.tail else b""
-            return prompt.tokens + tail
-        try:
-            ids = np.frombuffer(prompt, np.int32) if isinstance(prompt, bytes) else np.asarray(prompt, np.int64)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise InvalidRequest("prompt", f"not a sequence of token ids: {error}") from None
-        if ids.ndim != 1 or (ids.size and not (ids.min() >= 0 and ids.max() < self.limits.vocabulary)):
-            raise InvalidRequest("prompt", f"token ids must lie in 0 to {self.limits.vocabulary - 1}, in one list")
-        return ids.astype(np.int32).tobytes()
-
-    async def _stop_tokens(self) -> dict[str, int]:
-        """Find the template's stop strings that are one token: a special one is in no text."""
-        ids = {
-            stop: np.frombuffer(await self.encode(stop, beginning=False), np.int32) for stop in self.chat_template.stop
-        }
-        return {stop: int(found[0]) for stop, found in ids.items() if len(found) == 1}
-
-    def _with_stop_tokens(self, sampling: SamplingParams) -> SamplingParams:
-        more = [token for stop, token in self._stop_ids.items() if stop in sampling.stop]
-        return msgspec.structs.replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *more))
-
-    async def _heal(self, prompt: Prompt | str | bytes | Sequence[int], tokens: bytes) -> Healing | None:
-        """Decide which of a prompt's last tokens to take back: of a program's, those of constant text."""
-        limit = len(tokens) // 4
-        if isinstance(prompt, Prompt):
-            limit += prompt.fresh - len(prompt.tokens) // 4
-            if prompt.joins:  # one is left, that sees all before it
-                limit = min(limit, len(read_line(tokens, prompt.joins).tokens) // 4 - 1)
-                if limit < 1:
-                    return None
-        taken, begin = await self._wires.tokenizer.ask(Heal(tokens, limit))
-
-        async def decode(arrays: Sequence[Sequence[int]]) -> list[str]:
-            packed = tuple(np.asarray(array, np.int32).tobytes() for array in arrays)
-            return await self._wires.tokenizer.ask(Decode(packed))
-
-        return Healing(taken, begin, decode) if taken else None
+        return await self._texts.decode_all([(token,) for token in tokens], skip_special_tokens=False)
 
     # --- what it tells about itself --------------------------------------------------------------------------------
 

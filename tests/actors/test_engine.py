@@ -341,6 +341,8 @@ async def test_outside_its_block_it_says_so(folder: Path) -> None:
     assert engine.health() == {"live": False, "ready": False, "reason": "the engine is not running"}
     with pytest.raises(RuntimeError, match="async with"):
         _ = engine.supervisor
+    with pytest.raises(RuntimeError, match="async with"):
+        await engine.complete("Hello")
 
 
 async def test_it_is_ready_inside_its_block_and_tells_its_limits(folder: Path) -> None:

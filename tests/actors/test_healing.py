@@ -66,7 +66,7 @@ def test_what_a_longer_token_might_have_swallowed_is_taken_back(
 
 async def whole(engine: Engine, prompt: Any, done: Completion) -> str:
     """Decode the sequence the program would go on with."""
-    ids = await engine._tokens(prompt)
+    ids = await engine._texts.read(prompt, engine.limits.vocabulary)
     taken = 0 if done.finish.healed is None else done.finish.healed.taken
     kept = np.asarray(done.tokens[: done.finish.kept_tokens], np.int32).tobytes()
     return await engine.decode(ids[: len(ids) - 4 * taken] + kept) + done.finish.tail
