@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from time import perf_counter
 from typing import Literal, cast
@@ -10,19 +11,26 @@ import torch
 
 from ...kernels.attention.interface import Attention
 from ...kernels.attention.reference import ReferenceAttention
-from ...kernels.kv_pool import KVPool
+from ...kernels.kv_pool import FLOAT8, KVPool
+from ...models.calibration import TOKENS
 from ...models.config import ModelConfig
 from ...models.loader import load
 from ...models.model import Model
 from ..grammar import GrammarCache
 from .attention import choose_attention
-from .device import open_device
+from .device import open_device, verify_float8
 from .options import WorkerDescription, WorkerOptions
 from .room import kv_slots, slot_bytes
 from .rows import Rows
 from .runner import Runner
 
 __all__ = ["build_runner"]
+
+_LOG = logging.getLogger("callboard.actors.worker")
+_SOURCES = {
+    "checkpoint": "the checkpoint tells (k_scale, v_scale)",
+    "measured": f"{TOKENS:,} random tokens have shown: the checkpoint tells no scales",
+}
 
 
 def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple[Runner, WorkerDescription]:
@@ -33,6 +41,9 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
         torch.set_num_threads(options.threads)
     device = open_device(options.device)
     name = options.dtype or ("float32" if device.type == "cpu" else None)
+    float8 = options.kv_dtype == "float8"
+    if float8:
+        verify_float8(device)
     model = load(
         Path(options.folder),
         device=device,
@@ -40,13 +51,19 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
         load_format=cast("Literal['auto', 'dummy']", options.load_format),
         seed=options.seed,
         deterministic=options.deterministic,
+        kv_dtype=FLOAT8 if float8 else None,
     )
-    config = model.config
+    config, scales = model.config, model.kv_scales
     dtype: torch.dtype = getattr(torch, name or config.dtype)
+    kv_dtype = FLOAT8 if float8 else dtype
+    if scales is not None:
+        _LOG.info("keys and values are cached in float8, scaled by what %s", _SOURCES[scales.source])
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # what measuring took is not the model's
     context_length = min(options.context_length or config.context_length, config.context_length)
     attention = choose_attention(options, config, device, dtype)
-    slots = kv_slots(options, model, attention, context_length, device, dtype)
-    pool = _pool(config, slots, dtype, device)
+    slots = kv_slots(options, model, attention, context_length, device, kv_dtype)
+    pool = _pool(config, slots, kv_dtype, device)
     rows = Rows(options.max_rows, context_length, config.vocabulary, device, staged=device.type == "cuda")
     description = WorkerDescription(
         architecture=config.architecture,
@@ -58,7 +75,9 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
         joins=all(window is None for window in config.windows),
         device=str(device),
         dtype=str(dtype).removeprefix("torch."),
-        kv_bytes=slots * slot_bytes(config, dtype),
+        kv_dtype=str(kv_dtype).removeprefix("torch."),
+        kv_scales="" if scales is None else scales.source,
+        kv_bytes=slots * slot_bytes(config, kv_dtype),
         load_s=perf_counter() - started,
     )
     return _runner(model, pool, attention, rows, grammars, fast_forward=options.fast_forward), description

@@ -8,7 +8,9 @@ import torch
 
 from ...models.room import device_room
 
-__all__ = ["open_device"]
+__all__ = ["open_device", "verify_float8"]
+
+_FLOAT8_FROM = (8, 9)
 
 
 def open_device(name: str) -> torch.device:
@@ -37,3 +39,15 @@ def open_device(name: str) -> torch.device:
     device_room(device)  # before torch makes a context there: its own words would not say who holds the GPU
     torch.cuda.set_device(device)
     return device
+
+
+def verify_float8(device: torch.device) -> None:
+    """Raise ValueError if a device cannot cache in float8: a GPU that has no instructions for it."""
+    if device.type != "cuda":
+        return
+    capability = torch.cuda.get_device_capability(device)
+    if capability < _FLOAT8_FROM:
+        raise ValueError(
+            f"kv_dtype is 'float8'; {torch.cuda.get_device_name(device)} has compute capability "
+            f"{'.'.join(map(str, capability))}, and float8 needs {'.'.join(map(str, _FLOAT8_FROM))}: leave kv_dtype out"
+        )

@@ -15,7 +15,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Say which model runs where, and how much room it gets.
 
     folder: the model, in Hugging Face's layout.  dtype: "float32", "bfloat16" or "float16"; None is float32 on a CPU
-    and the model's own on a GPU.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is
+    and the model's own on a GPU.  kv_dtype: of cached keys and values: "float8", scaled to fit (models/kv_scales.py),
+    or None, as dtype.  context_length: at most the model's, which None is.  kv_slots: cached tokens; None is
     what fits kv_bytes, at most max_rows x context_length.  kv_bytes: None is 512 MiB on a CPU, and on a GPU what
     weights and a step of chunk_tokens leave of mem_fraction of its memory.  attention: "auto", "reference", "triton"
     or "flashinfer".  fast_forward: whether tokens that a grammar forces are told at once.  deterministic: a row's
@@ -26,6 +27,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     folder: str
     device: str = "cpu"
     dtype: str | None = None
+    kv_dtype: str | None = None
     max_rows: int = 32
     context_length: int | None = None
     kv_slots: int | None = None
@@ -47,6 +49,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(f"{field} is {value}; it must be at least 1")
         if self.dtype not in (None, "float32", "bfloat16", "float16"):
             raise ValueError(f"dtype is {self.dtype!r}; it must be 'float32', 'bfloat16', 'float16' or None")
+        if self.kv_dtype not in (None, "float8"):
+            raise ValueError(f"kv_dtype is {self.kv_dtype!r}; it must be 'float8' or None")
+        if self.kv_dtype is not None and self.attention == "flashinfer":
+            raise ValueError("attention is 'flashinfer'; with kv_dtype 'float8' it must be another")
         if not 0.0 < self.mem_fraction <= 1.0:
             raise ValueError(f"mem_fraction is {self.mem_fraction}; it must be above 0 and at most 1")
         if self.attention not in ("auto", "reference", "triton", "flashinfer"):
@@ -66,6 +72,8 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
 
     joins: whether rows attend rightly to lines side by side: not where a window counts how far a key is.
     context_length: the longest sequence a row can have.  kv_bytes: memory taken.  load_s: seconds.
+    kv_dtype: of what is cached, in torch's words.  kv_scales: who says by what that is scaled, "checkpoint" or
+    "measured"; "" if it is not.
     """
 
     architecture: str
@@ -77,6 +85,8 @@ class WorkerDescription(msgspec.Struct, frozen=True, kw_only=True):
     joins: bool
     device: str
     dtype: str
+    kv_dtype: str
+    kv_scales: str
     kv_bytes: int
     load_s: float
 

@@ -19,44 +19,16 @@ from callboard.models.decoder import Decoder
 from callboard.models.kv_scales import KVScales, read_scales, round_up
 from callboard.models.loader import load
 
+from .enlarged import APART, KEYS, PREFIX, VALUES, enlarge
+
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "llama with biases": {"attention_bias": True},
     "qwen2": {"family": "qwen2"},
     "qwen3": {"family": "qwen3"},
 }
-Factors = list[tuple[float, float]]
-# What keys and values of each layer's two key heads are made larger by; the weights that read them undo it.
-KEYS: Factors = [(2.0**10, 2.0**10), (2.0**-9, 2.0**-9), (2.0**13, 2.0**13)]
-VALUES: Factors = [(2.0**-9, 2.0**-9), (2.0**12, 2.0**12), (2.0**10, 2.0**10)]
-APART: Factors = [(2.0**11, 2.0**-8), (2.0**-8, 2.0**12), (2.0**10, 2.0**-9)]
 # What float8's three digits behind the point cost these models; where keys are cut off it is all.
 NEAR, FAR = 0.12, 0.5
-PREFIX = "model.layers.{}.self_attn."
-
-
-@torch.no_grad()
-def enlarge(folder: Path, keys: Factors = KEYS, values: Factors = VALUES) -> None:
-    """Rewrite a checkpoint so that it computes the same by keys and values of other magnitudes."""
-    tensors = load_file(folder / "model.safetensors")
-
-    def scale(name: str, factors: list[float], dimension: int = 0) -> None:
-        if name in tensors:
-            parts = tensors[name].tensor_split(len(factors), dimension)
-            tensors[name] = torch.cat([part * by for part, by in zip(parts, factors, strict=True)], dimension)
-
-    for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
-        prefix = PREFIX.format(layer)
-        for kind in ("weight", "bias"):
-            if prefix + "k_norm.weight" in tensors:
-                scale(prefix + "k_norm." + kind, [key[0]])
-                scale(prefix + "q_norm." + kind, [1 / key[0]])
-            else:
-                scale(prefix + "k_proj." + kind, list(key))
-                scale(prefix + "q_proj." + kind, [1 / each for each in key])
-            scale(prefix + "v_proj." + kind, list(value))
-        scale(prefix + "o_proj.weight", [1 / each for each in value], 1)
-    save_file(tensors, folder / "model.safetensors")
 
 
 def add(folder: Path, scales: dict[str, Tensor]) -> None:

@@ -30,8 +30,8 @@ def device_driver(tiny: Path) -> Iterator[Driver]:
         yield make_device_driver(tiny, captured=False)
 
 
-def make_device_driver(tiny: Path, *, captured: bool) -> Driver:
-    """Make a driver of the GPU's runner.  captured: by our attention, and decode steps in CUDA graphs."""
+def make_device_driver(tiny: Path, *, captured: bool, kv_dtype: torch.dtype = torch.float32) -> Driver:
+    """Make a driver of the GPU's runner.  captured: by our attention, and on a GPU decode steps in CUDA graphs."""
     from callboard.actors.worker.device_draw import DeviceDraw
     from callboard.actors.worker.device_runner import DeviceRunner
     from callboard.actors.worker.rows import Rows
@@ -40,7 +40,9 @@ def make_device_driver(tiny: Path, *, captured: bool) -> Driver:
     from callboard.kernels.kv_pool import KVPool
     from callboard.models.loader import load
 
-    model = load(tiny, device=DEVICE, dtype=torch.float32)
+    from ...kernels.attention.triton_cases import SMALL
+
+    model = load(tiny, device=DEVICE, dtype=torch.float32, kv_dtype=kv_dtype)
     config = model.config
     shape = config.heads, config.kv_heads, config.head_dim
     pool = KVPool(
@@ -48,17 +50,18 @@ def make_device_driver(tiny: Path, *, captured: bool) -> Driver:
         slots=512,
         kv_heads=config.kv_heads,
         head_dim=config.head_dim,
-        dtype=torch.float32,
+        dtype=kv_dtype,
         device=DEVICE,
     )
     rows = Rows(8, 256, config.vocabulary, DEVICE, staged=True)
     attention = (
-        TritonAttention(*shape, max_rows=8, device=DEVICE, dtype=torch.float32)
+        TritonAttention(*shape, max_rows=8, device=DEVICE, dtype=torch.float32, tuning=None if GPU else SMALL)
         if captured
         else ReferenceAttention(*shape)
     )
     draw = DeviceDraw(rows)
-    return Driver(DeviceRunner(model, pool, attention, rows, GrammarCache(tiny), draw=draw, capture=captured))
+    capture = captured and GPU
+    return Driver(DeviceRunner(model, pool, attention, rows, GrammarCache(tiny), draw=draw, capture=capture))
 
 
 GREEDY = SamplingParams(temperature=0.0, max_new_tokens=8)
