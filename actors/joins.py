@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
-from hashlib import blake2b
+from hashlib import sha256
 
 import numpy as np
 
@@ -102,20 +102,15 @@ class Origin:
     @cached_property
     def namespace(self) -> str:
         """Name it by all that is before it: a digest of 128 bits."""
-        digest = blake2b(digest_size=16)
-        _feed(digest, b"stem", self._own.namespace.encode(), self._own.tokens, b"%d" % self.position)
+        said = len(self._own.tokens)
+        parts = [b"stem", self._own.namespace.encode(), self._own.tokens, b"%d" % self.position]
         for line in self.lines:
             if line.origin is self._own.origin:  # the stem was said
-                _feed(digest, b"same", line.tokens[len(self._own.tokens) :])
+                parts += (b"same", line.tokens[said:])
             else:
-                _feed(digest, b"other", line.namespace.encode(), line.tokens)
-        return digest.hexdigest()
-
-
-def _feed(digest: blake2b, *parts: bytes) -> None:
-    for part in parts:
-        digest.update(b"%d:" % len(part))
-        digest.update(part)
+                parts += (b"other", line.namespace.encode(), line.tokens)
+        sizes = b",".join([b"%d" % len(part) for part in parts])
+        return sha256(b"".join((sizes, b":", *parts))).hexdigest()[:32]
 
 
 def pack_joins(forks: Iterable[Fork]) -> bytes:

@@ -15,6 +15,7 @@ from ..sampling import SamplingParams
 from .node import Node
 from .radix_tree import RadixTree
 from .request import Request
+from .rows import Rows
 
 __all__ = ["Assemblies", "Assembly", "known_lines"]
 
@@ -40,8 +41,9 @@ class Assemblies:
     Each has what is there of them locked (`Request.held`), so that it cannot be taken for what is still missing.
     """
 
-    def __init__(self, tree: RadixTree) -> None:
+    def __init__(self, tree: RadixTree, rows: Rows) -> None:
         self._tree = tree
+        self._rows = rows
         self._open: dict[int, Assembly] = {}
         self._under_way: dict[tuple[str, bytes], Request] = {}
         self._next = _FIRST
@@ -58,14 +60,23 @@ class Assemblies:
         for line in request.lines:
             if line in held:
                 continue
-            namespace, origin = request.namespace_of(line), line.origin
-            if 4 * tree.known(line.tokens, namespace=namespace) < len(line.tokens):
+            end, origin = self._end(request, line), line.origin
+            if end is None and line.tokens:
                 missing.append(line)
             elif origin is None or all(source in held for source in origin.lines):
                 self._join(request, line)
-                held[line] = node = tree.match(line.tokens, namespace=namespace)[0]
+                held[line] = node = tree.root(request.namespace_of(line)) if end is None else end
+                tree.touch(node)
                 tree.lock(node)
         return missing
+
+    def _end(self, request: Request, line: Line) -> Node | None:
+        """Give the node that a line of a request's ends at, None if the tree has not all of it."""
+        rows, part = self._rows, self.part(request, line)
+        if part is not None and part.row >= 0 and rows.shared[part.row] == part.length:
+            return rows.node[part.row]
+        node, known = request.ends.find(self._tree, line, request.namespace_of(line), line.tokens)
+        return node if 4 * known == len(line.tokens) else None
 
     def _join(self, request: Request, line: Line) -> None:
         if (origin := line.origin) is not None:
@@ -111,6 +122,7 @@ class Assemblies:
             if key not in self._under_way:  # two branches may have said the same
                 message = Generate(self._next, line.flat, _FILL, tenant=request.tenant, namespace=request.home)
                 part = Request(message, request.arrival, request.since, line=line, whole=request)
+                part.ends = request.ends  # its tokens are a line's of these
                 self._under_way[key] = part
                 made.append(part)
                 self._next -= 1
@@ -148,9 +160,8 @@ def known_lines(tree: RadixTree, request: Request) -> tuple[int, tuple[Node, ...
     """Count the columns the tree has of a joined request, and name where its lines' known parts end."""
     seen, ends = dict[Node, None](), list[Node]()
     for line in request.lines:
-        namespace = request.namespace_of(line)
-        if count := tree.known(line.tokens, namespace=namespace):
-            node = tree.match(line.tokens, count, namespace)[0]
+        node, _ = request.ends.find(tree, line, request.namespace_of(line), line.tokens)
+        if node is not None:
             ends.append(node)
             while node.parent is not None and node not in seen:
                 seen[node] = None

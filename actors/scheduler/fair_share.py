@@ -73,6 +73,10 @@ class FairShare:
         tenant.queue.put_back(request)
         self._count(tenant)
 
+    def advance(self, request: Request) -> None:
+        """Let a waiting request go ahead of all that never ran."""
+        self._tenants[request.tenant].queue.advance(request)
+
     def remove(self, request: Request) -> None:
         """Take a request out that ended before it was admitted."""
         tenant = self._tenants[request.tenant]
@@ -84,6 +88,11 @@ class FairShare:
         tenant = self._tenants[request.tenant]
         tenant.queue.admitted(request)
         self._count(tenant)
+        self.charge(request, tokens)
+
+    def charge(self, request: Request, tokens: int) -> None:
+        """Charge what is begun for a request that is here without having waited itself."""
+        tenant = self._tenants[request.tenant]
         self._level = max(self._level, tenant.given)
         self._charge(tenant, tokens)
 

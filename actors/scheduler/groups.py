@@ -23,6 +23,8 @@ from .rows import Rows
 
 __all__ = ["GroupOptions", "Groups"]
 
+_FEW = 64  # rows: looking at each of their paths costs less than looking for groups
+
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True):
     """When attending together pays; all in tokens whose keys and values need not be read once more.
@@ -107,12 +109,27 @@ class Groups:
         if not self._wanted or len(few) < 2 or not self._could_pay():
             return b""
         chosen, starts = np.array(few, np.int64).T
+        if len(few) <= _FEW and not self._could_pay_for(chosen.tolist()):
+            return b""
         return self._find(chosen, np.minimum(self._rows.agreed[chosen], starts)).packed
 
     def _could_pay(self) -> bool:
         """Tell, in a moment, that it cannot pay: too little is held by two rows or more."""
         at_most = sum((node.locks - 1) * len(node.slots) for node in self._tree.crowded)
         return at_most >= self._options.step_tokens
+
+    def _could_pay_for(self, chosen: list[int]) -> bool:
+        """Tell the same of these rows alone, who may hold far less together than is held by two."""
+        seen = set[Node]()
+        again = 0
+        for row in chosen:
+            node = self._rows.node[row]
+            while node is not None:
+                if node in seen:
+                    again += node.first if isinstance(node, Root) else len(node.slots)
+                seen.add(node)
+                node = _above(node)
+        return again >= self._options.step_tokens
 
     def _find(self, chosen: npt.NDArray[np.int64], agreed: npt.NDArray[np.integer]) -> _Found:
         """Find groups of rows; agreed: as far as each one's own slots are the tree's."""

@@ -70,19 +70,23 @@ class WaitingQueue:
 
     def put_back(self, request: Request) -> None:
         """Let a retracted request wait, ahead of all that never ran."""
-        insort(self._retracted, request, key=lambda request: request.arrival)
+        insort(self._retracted, request, key=_arrival)
         if not request.held:  # what stands before it is locked, or has a lease by its parts
             self._look(request)
+
+    def advance(self, request: Request) -> None:
+        """Let a waiting request stand where one that is put back would; it keeps its lease."""
+        if self._waiting.pop(request.number, None) is not None:
+            self._withdraw(request)
+            insort(self._retracted, request, key=_arrival)
 
     def remove(self, request: Request) -> None:
         """Take a request out: it is admitted or ended."""
         self._lease(request, ())
         if self._waiting.pop(request.number, None) is None:
             self._retracted.remove(request)
-        elif self._by_prefix:
-            self._programs.left(request)
-            del self._sorted[bisect_left(self._sorted, (request.tokens, request.number))]
-            self._step_aside(request)
+        else:
+            self._withdraw(request)
 
     def admitted(self, request: Request) -> None:
         """Take an admitted request out, and look around its prompt from now on."""
@@ -166,6 +170,13 @@ class WaitingQueue:
         insort(self._known, (request.rank, -request.matched, request.arrival, request.number))
         insort(self._cold, (request.matched, request.arrival, request.number))
 
+    def _withdraw(self, request: Request) -> None:
+        """Forget where a request stood that is no longer among those that never ran."""
+        if self._by_prefix:
+            self._programs.left(request)
+            del self._sorted[bisect_left(self._sorted, (request.tokens, request.number))]
+            self._step_aside(request)
+
     def _step_aside(self, request: Request, matched: int | None = None) -> None:
         """Undo that; matched: what the tree knew of it then, if that has changed."""
         matched = request.matched if matched is None else matched
@@ -180,18 +191,19 @@ class WaitingQueue:
     def _look(self, request: Request) -> None:
         if request.joined:
             request.matched, nodes = known_lines(self._tree, request)
-            self._lease(request, nodes)
+            if nodes != request.leased:
+                self._lease(request, nodes)
         else:
-            known = self._tree.known(request.tokens, request.match_limit, namespace=request.home)
+            node, known = request.find(self._tree)
             if known != request.matched or not request.leased:
                 request.matched = known
-                node = self._tree.match(request.tokens, known, request.home)[0] if known else None
                 self._lease(request, () if node is None else (node,))
         request.matched_version = self._tree.version
 
     def _lease(self, request: Request, nodes: tuple[Node, ...]) -> None:
-        """Let a request have the paths to `nodes` on lease, and no other."""
+        """Let a request have the paths to `nodes`, which count as used now, on lease, and no other."""
         for node in nodes:
+            self._tree.touch(node)
             self._tree.lease(node)
         for node in request.leased:
             self._tree.end_lease(node)
@@ -206,3 +218,7 @@ class WaitingQueue:
         if request.matched != before:
             self._step_aside(request, before)
             self._stand(request)
+
+
+def _arrival(request: Request) -> int:
+    return request.arrival

@@ -195,16 +195,19 @@ class RadixTree:
 
     # --- locks -----------------------------------------------------------------------------------------------------
 
-    def lock(self, node: Node) -> None:
-        """Keep the path to `node` from eviction until it is unlocked as often."""
-        while node.parent is not None:
+    def lock(self, node: Node, instead: Node | None = None) -> None:
+        """Keep the path to `node` from eviction until it is unlocked as often.
+
+        instead: a node on the path, one of whose locks this one takes over.
+        """
+        while node is not instead and node.parent is not None:
             if node.locks == 0:
                 self.locked += len(node.slots)
             elif node.locks == 1:
                 self.crowded[node] = None
             node.locks += 1
             node = node.parent
-        if node.name:
+        if node.name and node is not instead:
             if not node.locks:
                 for source in node.sources:
                     self.lock(source)

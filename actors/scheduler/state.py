@@ -57,7 +57,7 @@ class State:
         self.memory = Memory(options.slots)
         self.rows = Rows(options.rows)
         self.queue = FairShare(options, self.memory.tree)
-        self.assemblies = Assemblies(self.memory.tree)
+        self.assemblies = Assemblies(self.memory.tree, self.rows)
         self.leases = Leases(self.memory.tree, options.slots * 3 // 4)
         self.eager = Eager()
         self.estimate = OutputEstimate(options)
@@ -315,8 +315,7 @@ class State:
             if known == length - shared or rows.limit[row] + rows.duplicates[row] + known > self.memory.total:
                 return
         below, duplicates = tree.insert(tokens, rows.slots[row, shared:length], node)
-        tree.lock(below)
-        tree.unlock(node)
+        tree.lock(below, instead=node)
         rows.node[row] = below
         rows.shared[row] = length
         if rows.agreed[row] == shared:

@@ -10,8 +10,8 @@ import pytest
 
 from callboard.actors.messages import Extend
 from callboard.actors.sampling import SamplingParams
+from callboard.actors.scheduler.admission import Admission
 from callboard.actors.scheduler.options import SchedulerOptions
-from callboard.actors.scheduler.planner import Planner
 
 from ...support.schedule_driver import ScheduleDriver, pack
 
@@ -137,7 +137,7 @@ def test_branches_of_an_answer_find_all_of_it() -> None:
 
 def test_holding_back_looks_at_the_step_at_hand_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without it the same branches compute their prompt more than once: these tests can fail."""
-    monkeypatch.setattr(Planner, "_shares_soon", lambda *_: False)
+    monkeypatch.setattr(Admission, "_shares_soon", lambda *_: False)
     run = driver(chunk_tokens=4096)
     for number in range(8):
         run.submit(number, [*range(300), 5000 + number], sampling())

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callboard.actors.scheduler.admission import Admission
+from callboard.actors.scheduler.draft import Draft
+from callboard.actors.scheduler.foresight import Foresight
 from callboard.actors.scheduler.leases import Leases
-from callboard.actors.scheduler.planner import Planner
 from callboard.actors.scheduler.queue import WaitingQueue
 from callboard.actors.scheduler.radix_tree import Node, RadixTree
 from callboard.actors.scheduler.request import Request
@@ -39,7 +41,7 @@ def frees_rows_while_they_are_in_flight(patch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_lock(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RadixTree, "lock", lambda *_: None)
+    patch.setattr(RadixTree, "lock", lambda *_, **__: None)
     patch.setattr(RadixTree, "unlock", lambda *_: None)
 
 
@@ -103,16 +105,16 @@ def collects_a_path_backwards(patch: pytest.MonkeyPatch) -> None:
 
 
 def publishes_within_the_step(patch: pytest.MonkeyPatch) -> None:
-    extend = Planner._extend
+    extend = Draft.extend
 
-    def wrong(self: Planner, row: int, budget: int) -> int:
-        size = extend(self, row, budget)
+    def wrong(self: Draft, row: int, most: int | None = None) -> int:
+        size = extend(self, row, most)
         if size:
             self._state.publish(row)
         return size
 
-    patch.setattr(Planner, "_extend", wrong)
-    patch.setattr(Planner, "_shares_soon", lambda *_: False)
+    patch.setattr(Draft, "extend", wrong)
+    patch.setattr(Admission, "_shares_soon", lambda *_: False)
 
 
 def publishes_what_was_never_sent(patch: pytest.MonkeyPatch) -> None:
@@ -252,16 +254,16 @@ def forgets_that_it_paused_when_it_asks_again(patch: pytest.MonkeyPatch) -> None
 
 
 def computes_ahead_of_what_waits(patch: pytest.MonkeyPatch) -> None:
-    admit = Planner._admit
+    admit = Admission.admit
 
-    def wrong(self: Planner, budget: int) -> None:
+    def wrong(self: Admission) -> None:
         live, self._state.live = self._state.live, {}
-        self._foresee()
+        Foresight(self._state, self._draft).compute()
         self._state.live = live
-        if not self._extends:
-            admit(self, budget)
+        if not self._draft.extends:
+            admit(self)
 
-    patch.setattr(Planner, "_admit", wrong)
+    patch.setattr(Admission, "admit", wrong)
 
 
 def keeps_what_it_computed_ahead(patch: pytest.MonkeyPatch) -> None:
@@ -276,7 +278,7 @@ def keeps_what_it_computed_ahead(patch: pytest.MonkeyPatch) -> None:
 
 def does_not_count_what_it_has_promised(patch: pytest.MonkeyPatch) -> None:
     """Not a wrong result: too many are admitted, and the retractions show it.  Kept apart below."""
-    patch.setattr(Planner, "_fits", lambda _, request, __: request.most_slots)
+    patch.setattr(Admission, "_fits", lambda _, request, __: request.most_slots)
 
 
 BUGS: list[Patch] = [
