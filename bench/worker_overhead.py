@@ -54,8 +54,9 @@ class NullModel:
         self._logits = torch.randn(64, VOCABULARY, generator=generator) * 3.0
         self._out = {rows: torch.empty(rows, VOCABULARY) for rows in LIMITS_MS}
 
-    def forward(self, tokens_T: torch.Tensor, *_: Any) -> torch.Tensor:
-        return self._hidden[: len(tokens_T)]
+    def forward(self, tokens_T: torch.Tensor, *others: Any) -> torch.Tensor:
+        wanted_N = others[-1]
+        return self._hidden[: len(tokens_T if wanted_N is None else wanted_N)]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         return self._out[len(hidden)].copy_(self._logits[: len(hidden)])

@@ -1,4 +1,4 @@
-"""From a Step's packed arrays to the tensors of one forward pass."""
+"""From a Step to the tensors of one forward pass, as a CPU takes them; a GPU's way is layout.py."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...kernels.attention.interface import AttentionBatch
 from ..messages import Extend, Step
+from .decodes import Decodes, read_decodes
 from .extends import read_extends
 from .rows import Rows
 
@@ -54,25 +55,21 @@ def build_batch(step: Step, rows: Rows) -> Batch | None:
 
     Everything the host sends goes in one transfer.
     """
-    decode_rows = np.frombuffer(step.decode_rows, np.int32).astype(np.int64)
-    decode_slots = np.frombuffer(step.decode_slots, np.int32).astype(np.int64)
-    assert len(decode_rows) == len(decode_slots), "a slot a decoding row"
-    columns = rows.lengths[decode_rows]
-    assert columns.all(), f"rows {decode_rows[columns == 0]} decode but have not begun"
-    rows.lengths[decode_rows] += 1
-    if not step.extends:
-        if not len(decode_rows):
-            return None
-        return _decodes(rows, decode_rows, decode_slots, columns)
-    return _mixed(rows, step.extends, decode_rows, decode_slots, columns)
+    decodes = read_decodes(step, rows)
+    if step.extends:
+        return _mixed(rows, step.extends, decodes)
+    return _decodes(rows, decodes) if len(decodes) else None
 
 
-def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, columns: np.ndarray) -> Batch:
-    count = len(decode_rows)
-    host = torch.from_numpy(np.concatenate((decode_rows, slots, columns, columns + rows.shifts[decode_rows])))
+def _decodes(rows: Rows, decodes: Decodes) -> Batch:
+    count = len(decodes)
+    packed = np.concatenate((decodes.rows, decodes.slots, decodes.columns, decodes.positions), dtype=np.int64)
+    host = torch.from_numpy(packed)
     rows_R, slots_R, columns_R, positions_R = host.to(rows.device, non_blocking=True).view(4, count).unbind(0)
     rows.tables[rows_R, columns_R] = slots_R.to(torch.int32)
-    lengths = (columns + 1).tolist()
+    decode_rows = packed[:count]
+    ends = rows.lengths[decode_rows]
+    lengths = ends.tolist()
     attention = AttentionBatch(
         query_starts_R1=rows.counting[: count + 1],
         query_lengths=[1] * count,
@@ -81,25 +78,22 @@ def _decodes(rows: Rows, decode_rows: np.ndarray, slots: np.ndarray, columns: np
         slots_T=slots_R,
         positions_T=positions_R,
     )
-    return Batch(rows.last_tokens[rows_R], attention, Sampled(decode_rows, rows_R, columns + 1), None)
+    return Batch(rows.last_tokens[rows_R], attention, Sampled(decode_rows, rows_R, ends), None)
 
 
-def _mixed(
-    rows: Rows, extends: tuple[Extend, ...], decode_rows: np.ndarray, slots: np.ndarray, columns: np.ndarray
-) -> Batch:
-    new, count = read_extends(extends, rows), len(decode_rows)
-    batch_rows = np.concatenate((new.rows, decode_rows)).astype(np.int64)
+def _mixed(rows: Rows, extends: tuple[Extend, ...], decodes: Decodes) -> Batch:
+    new, count = read_extends(extends, rows), len(decodes)
+    batch_rows = np.concatenate((new.rows, decodes.rows), dtype=np.int64)
     query_lengths = np.concatenate((new.sizes, np.ones(count, np.int64)))
-    all_slots = np.concatenate((new.slots, slots))
-    all_columns = np.concatenate((new.columns, columns))
-    all_positions = np.concatenate((new.positions, columns + rows.shifts[decode_rows]))
+    slots = np.concatenate((new.slots, decodes.slots))
+    columns = np.concatenate((new.columns, decodes.columns))
+    positions = np.concatenate((new.positions, decodes.positions))
     owners = np.repeat(batch_rows, query_lengths)
     sampling = np.concatenate((new.sample, np.ones(count, bool)))
     ends = np.cumsum(query_lengths)
     sampled = batch_rows[sampling]
-    tokens, last = new.tokens.astype(np.int64), ends[sampling] - 1
-    packed = (tokens, all_slots, all_columns, all_positions, owners, batch_rows, sampled, last)
-    host = torch.from_numpy(np.concatenate(packed)).to(rows.device, non_blocking=True)
+    packed = (new.tokens, slots, columns, positions, owners, batch_rows, sampled, ends[sampling] - 1)
+    host = torch.from_numpy(np.concatenate(packed, dtype=np.int64)).to(rows.device, non_blocking=True)
     device = host.split([len(part) for part in packed])
     tokens_T, slots_T, columns_T, positions_T, owners_T, rows_R, sampled_N, index_N = device
     rows.tables[owners_T, columns_T] = slots_T.to(torch.int32)

@@ -29,10 +29,11 @@ from ..messages import Begin, Extend, Step, StepDone
 from .adjust import Adjuster
 from .batch import Sampled
 from .choose import Choice, Chooser
+from .decodes import read_decodes
 from .graphs import DecodeGraphs, Draw, Shape
 from .groups import GroupPacker
 from .kv_reads import KVReads
-from .layout import lay_out, read_decodes
+from .layout import lay_out
 from .padding import Room
 from .prompt_graphs import PromptGraphs
 from .result import Packed

@@ -22,8 +22,8 @@ from ...kernels.kv_pool import KVPool
 from ...kernels.sampler.adjustments import Adjustments
 from ...models.model import Model
 from ..sampling import SamplingParams
+from .decodes import Decodes, padded, views
 from .graph_memory import GraphMemory
-from .layout import Decodes, padded, views
 from .rows import Rows
 from .staging import Staging
 
