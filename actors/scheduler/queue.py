@@ -48,7 +48,6 @@ class WaitingQueue:
         self._programs = Programs(options.promotion, self._rank)
         self._sorted: list[tuple[bytes, int]] = []  # prompt, number
         self._known: list[tuple[int, int, int, int]] = []  # rank, -matched, arrival, number
-        self._cold: list[tuple[int, int, int]] = []  # matched, arrival, number
         self._last = b""  # the prompt admitted last
         self._preferred = 0  # how many were admitted since one was that had waited long enough
         self._coldest = False  # whether the next of these is the coldest, not the oldest
@@ -118,8 +117,7 @@ class WaitingQueue:
         patient = [request for request in oldest if request.since <= overdue]
         if not patient:
             return chosen + preferred
-        coldest = [self._waiting[number] for _, _, number in self._cold[:window]]
-        coldest = [request for request in coldest if request.since <= overdue]
+        coldest = [request for request in self._least_known(window) if request.since <= overdue]
         for request in coldest:
             self._look_again(request)
         coldest.sort(key=lambda request: (request.matched, request.arrival))
@@ -138,6 +136,23 @@ class WaitingQueue:
             request.patient = False
             self._look_again(request)
         return sorted(found.values(), key=lambda request: (request.rank, -request.matched, request.arrival))
+
+    def _least_known(self, count: int) -> list[Request]:
+        """Name those that the tree knew least when they were last looked at, of equals the oldest."""
+        known, end = self._known, len(self._known)
+        found: list[tuple[int, int, int]] = []  # matched, arrival, number
+        while end:  # of each rank, the last first
+            rank = known[end - 1][0]
+            start, most = bisect_left(known, (rank,), 0, end), len(found) + count
+            while end > start and len(found) < most:
+                last = known[end - 1][1]
+                first = bisect_left(known, (rank, last), start, end)
+                equals = known[first : min(end, first + most - len(found))]
+                found += [(-last, arrival, number) for _, _, arrival, number in equals]
+                end = first
+            end = start
+        found.sort()
+        return [self._waiting[number] for _, _, number in found[:count]]
 
     def _interleave(
         self, preferred: list[Request], patient: Iterable[Request], coldest: Iterable[Request]
@@ -168,7 +183,6 @@ class WaitingQueue:
     def _stand(self, request: Request) -> None:
         """Note a request where its rank and what the tree knows of it put it."""
         insort(self._known, (request.rank, -request.matched, request.arrival, request.number))
-        insort(self._cold, (request.matched, request.arrival, request.number))
 
     def _withdraw(self, request: Request) -> None:
         """Forget where a request stood that is no longer among those that never ran."""
@@ -181,7 +195,6 @@ class WaitingQueue:
         """Undo that; matched: what the tree knew of it then, if that has changed."""
         matched = request.matched if matched is None else matched
         del self._known[bisect_left(self._known, (request.rank, -matched, request.arrival, request.number))]
-        del self._cold[bisect_left(self._cold, (matched, request.arrival, request.number))]
 
     def _rank(self, request: Request, rank: int) -> None:
         self._step_aside(request)
