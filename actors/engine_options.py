@@ -19,7 +19,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     model: "embedded", or a folder in the Hugging Face layout.  device: "cpu", "cuda", "cuda:1"; "auto" is a GPU if
     torch sees one, and for the embedded model, which is quicker there, the CPU.  dtype: "float32", "bfloat16",
-    "float16"; None is float32 on a CPU and the model's own elsewhere.  context_length: tokens, at most the model's.
+    "float16"; None is float32 on a CPU and the model's own elsewhere.  kv_dtype: of the KV pool; "float8" holds twice
+    as many tokens as bfloat16, with fewer digits, not by flashinfer; None is as dtype.  context_length: tokens, at most
+    the model's.
     max_rows: requests computed at once; None is 64 on a CPU, 1,024 on a GPU of 64 GiB or more and 256 on others.
     kv_slots: tokens the KV pool holds; None sizes it from memory.  mem_fraction: of a GPU's memory, what weights, KV
     pool and all else may take together.  chunk_tokens: prompt tokens computed a step; None is 512 on a CPU and 8192
@@ -38,6 +40,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "embedded"
     device: str = "auto"
     dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    kv_dtype: Literal["float8"] | None = None
     context_length: int | None = None
     max_rows: int | None = None
     kv_slots: int | None = None
@@ -69,6 +72,8 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
             value: Any = getattr(self, field)
             if value is not None and not low <= value <= high:
                 raise InvalidRequest(field, f"{value} is outside {low} to {high}")
+        if self.kv_dtype is not None and self.attention == "flashinfer":
+            raise InvalidRequest("attention", "'flashinfer'; where kv_dtype is 'float8' it must be another")
         verify_weights(self.weights)
 
     def on(self, device: str, memory_bytes: int = 0) -> EngineOptions:
@@ -103,7 +108,10 @@ _RANGES = (
 
 
 class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loaded model and its pool allow."""
+    """What the loaded model and its pool allow.
+
+    kv_dtype, kv_scales: see WorkerDescription.
+    """
 
     architecture: str
     context_length: int
@@ -112,6 +120,8 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_rows: int
     device: str
     dtype: str
+    kv_dtype: str
+    kv_scales: str
 
 
 def find_device(options: EngineOptions) -> tuple[str, int]:

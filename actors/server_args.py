@@ -19,6 +19,7 @@ _NAMES = {
     "max_running_requests": "max_rows",
     "max_queued_requests": "max_queued",
     "max_total_tokens": "kv_slots",
+    "kv_cache_dtype": "kv_dtype",
     "chunked_prefill_size": "chunk_tokens",
     "schedule_policy": "policy",
     "attention_backend": "attention",
@@ -27,13 +28,14 @@ _NAMES = {
 # SGLang's word for a value -> ours
 _WORDS: dict[str, dict[Any, Any]] = {
     "dtype": {"auto": None, "half": "float16", "float": "float32"},
+    "kv_dtype": {"auto": None, "fp8_e4m3": "float8"},
     "policy": {"lpm": "longest-prefix", "fcfs": "first-come"},
     "attention": {"torch_native": "reference"},
 }
 # what asks for one process on one machine and a model as it lies there, which is what there is
 _HARMLESS: dict[str, Any] = {
     "tp_size": 1, "dp_size": 1, "pp_size": 1, "nnodes": 1, "trust_remote_code": False, "quantization": None,
-    "kv_cache_dtype": "auto", "skip_tokenizer_init": False, "is_embedding": False,
+    "skip_tokenizer_init": False, "is_embedding": False,
 }  # fmt: skip
 _LISTENING = ("host", "port", "api_key", "admin_api_key", "reasoning_parser")  # a gateway's, not an engine's
 

@@ -82,6 +82,8 @@ class Tree:
             max_rows=loaded.max_rows,
             device=loaded.device,
             dtype=loaded.dtype,
+            kv_dtype=loaded.kv_dtype,
+            kv_scales=loaded.kv_scales,
         )
         deep = 4 * options.max_queued + 1024  # nobody in the ring of tokens may ever wait for room
         dispatch = await self.root.supervise("dispatch")
@@ -127,6 +129,7 @@ class Tree:
             folder=str(self._folder),
             device=options.device,
             dtype=options.dtype,
+            kv_dtype=options.kv_dtype,
             max_rows=options.max_rows,
             context_length=options.context_length,
             kv_slots=options.kv_slots,

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 __all__ = ["add_engine_arguments", "make_engine", "summary"]
 
 _OPTIONS = (
-    "device", "dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens", "attention",
-    "max_queued", "policy", "in_flight", "prefix_cache", "load_format", "served_name", "threads", "seed",
+    "device", "dtype", "kv_dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens",
+    "attention", "max_queued", "policy", "in_flight", "prefix_cache", "load_format", "served_name", "threads", "seed",
     "chat_template", "deterministic", "share_attention", "fast_forward", "eager",
 )  # fmt: skip
 
@@ -30,6 +30,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--device", metavar="NAME", help="auto (default), cpu, cuda, cuda:1")
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="by default float32 on a CPU, else the model's own")
+    add("--kv-dtype", choices=("float8",), help="of the KV pool: twice the tokens of bfloat16; by default as --dtype")
     add("--context-length", type=int, metavar="TOKENS", help="of a prompt and its output; at most the model's own")
     add(
         "--max-rows",
@@ -102,8 +103,10 @@ def make_engine(arguments: argparse.Namespace, **more: Any) -> Engine:
 def summary(engine: Engine) -> list[tuple[str, Any]]:
     """Say what a running engine serves, on what, with how much room."""
     limits = engine.limits
+    told = {"checkpoint": "the checkpoint's scales", "measured": "measured scales"}
+    kept = f" in {limits.kv_dtype} by {told[limits.kv_scales]}" if limits.kv_scales else ""
     return [
         ("model", f"{engine.name} ({limits.architecture}, {limits.dtype}, on {limits.device})"),
         ("context", f"{limits.context_length:,} tokens"),
-        ("room", f"{limits.kv_slots:,} tokens in the KV pool, {limits.max_rows} requests at once"),
+        ("room", f"{limits.kv_slots:,} tokens in the KV pool{kept}, {limits.max_rows} requests at once"),
     ]

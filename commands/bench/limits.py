@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import NamedTuple
 
 import torch
 
 from ...models.config import ModelConfig
 from .workload import Request
 
-__all__ = ["Rates", "decode_seconds", "ideal_seconds", "measure_rates"]
+__all__ = ["ElementBytes", "Rates", "decode_seconds", "ideal_seconds", "measure_rates"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,13 @@ class Rates:
 
     copy: float
     matmul: float
+
+
+class ElementBytes(NamedTuple):
+    """How many bytes a weight takes, and how many a cached number."""
+
+    weight: int
+    cached: int
 
 
 def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
@@ -38,7 +46,7 @@ def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
     return Rates(copy=2 * size / copy_s, matmul=2 * side**3 / product_s)
 
 
-def ideal_seconds(config: ModelConfig, element_bytes: int, requests: Sequence[Request], rates: Rates) -> float:
+def ideal_seconds(config: ModelConfig, element_bytes: ElementBytes, requests: Sequence[Request], rates: Rates) -> float:
     """Tell the least time for requests that all start together, those with a parent when all of its level have ended.
 
     What a group shares, and what stands before several requests, is computed and read once.
@@ -85,11 +93,11 @@ def _shared_tokens(requests: Sequence[Request], running: Sequence[Request]) -> i
     return tokens
 
 
-def decode_seconds(config: ModelConfig, element_bytes: int, tokens: int, rates: Rates) -> float:
+def decode_seconds(config: ModelConfig, element_bytes: ElementBytes, tokens: int, rates: Rates) -> float:
     """Tell the least time of one decode step whose rows together attend to so many tokens: all weights, and these."""
     weights = _layer_weights(config) * config.layers + config.vocabulary * config.hidden
     cached = 2 * config.layers * config.kv_heads * config.head_dim * tokens
-    return (weights + cached) * element_bytes / rates.copy
+    return (weights * element_bytes.weight + cached * element_bytes.cached) / rates.copy
 
 
 def _layer_weights(config: ModelConfig) -> int:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...models.config import ModelConfig, read_config
-from .limits import Rates, measure_rates
+from .limits import ElementBytes, Rates, measure_rates
 from .offline import warm_up
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ _PACKAGES = ("callboard", "torch", "triton", "transformers", "numpy", "hypercorn
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A warm engine.  element_bytes: of a weight and of a cached number.  start_s: until the engine could be asked."""
+    """A warm engine.  start_s: until the engine could be asked."""
 
     engine: Engine
     config: ModelConfig
-    element_bytes: int
+    element_bytes: ElementBytes
     rates: Rates
     start_s: float
 
@@ -45,6 +45,7 @@ class Setting:
             "versions": versions(),
             "device": device_name(limits.device),
             "dtype": limits.dtype,
+            "kv_dtype": limits.kv_dtype,
             "model": self.engine.name,
             "kv_slots": limits.kv_slots,
             "max_rows": limits.max_rows,
@@ -63,7 +64,9 @@ async def started(engine: Engine) -> AsyncIterator[Setting]:
         dtype: torch.dtype = getattr(torch, engine.limits.dtype)
         rates = measure_rates(torch.device(engine.limits.device), dtype)
         await warm_up(engine)
-        yield Setting(engine, read_config(engine.folder), dtype.itemsize, rates, start_s)
+        kv_dtype: torch.dtype = getattr(torch, engine.limits.kv_dtype)
+        element_bytes = ElementBytes(dtype.itemsize, kv_dtype.itemsize)
+        yield Setting(engine, read_config(engine.folder), element_bytes, rates, start_s)
 
 
 def versions() -> dict[str, str]:

@@ -18,6 +18,7 @@ from callboard.actors.engine import Completion, Engine
 from callboard.actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
 from callboard.actors.messages import Deltas, Encode, Generate, LiveRequests, Step, Stopped, Tokens
 from callboard.actors.sampling import SamplingParams
+from callboard.commands.engine_arguments import summary
 
 from .collector import until
 from .tiny_model import write_tiny_model
@@ -350,6 +351,18 @@ async def test_it_is_ready_inside_its_block_and_tells_its_limits(folder: Path) -
         assert engine.health() == {"live": True, "ready": True, "reason": ""}
         info = engine.model_info()
         assert (info["architecture"], info["context_length"], info["kv_slots"]) == ("LlamaForCausalLM", 256, 2048)
+
+
+async def test_a_cache_of_float8_answers_alike(folder: Path) -> None:
+    texts: list[str] = []
+    for kv_dtype in (None, "float8"):
+        async with tiny(folder, kv_dtype=kv_dtype) as engine:
+            texts.append((await engine.complete("Hello, how are you?", greedy(6))).text)
+            wanted = ("float8_e4m3fn", "measured") if kv_dtype else ("float32", "")
+            assert (engine.limits.kv_dtype, engine.limits.kv_scales) == wanted
+            told = dict(summary(engine))["room"]
+            assert ("in float8_e4m3fn by measured scales" in told) == (kv_dtype is not None)
+    assert texts[0] == texts[1]
 
 
 def test_it_works_off_the_main_thread_and_leaves_no_thread_behind(folder: Path) -> None:

@@ -17,13 +17,13 @@ def test_each_name_is_one_of_ours() -> None:
         "served_model_name": "m", "context_length": 64, "dtype": "half", "device": "cpu", "load_format": "dummy",
         "random_seed": 3, "mem_fraction_static": 0.5, "max_running_requests": 4, "max_queued_requests": 9,
         "max_total_tokens": 256, "chunked_prefill_size": 32, "schedule_policy": "fcfs",
-        "attention_backend": "torch_native", "disable_radix_cache": True, "tp_size": 1,
+        "attention_backend": "torch_native", "disable_radix_cache": True, "tp_size": 1, "kv_cache_dtype": "fp8_e4m3",
     }  # fmt: skip
     engine = sgl.Engine(**asdict(ServerArgs("embedded", **given)))
     assert engine.options == EngineOptions(
         model="embedded", served_name="m", context_length=64, dtype="float16", device="cpu", load_format="dummy",
         seed=3, mem_fraction=0.5, max_rows=4, max_queued=9, kv_slots=256, chunk_tokens=32, policy="first-come",
-        attention="reference", prefix_cache=False,
+        attention="reference", prefix_cache=False, kv_dtype="float8",
     )  # fmt: skip
 
 
@@ -36,8 +36,7 @@ def test_what_is_not_given_is_our_own_default() -> None:
 
 def test_every_field_but_the_listener_s_is_heeded_or_has_one_value() -> None:
     other: dict[type, Any] = {str: "no such", int: 7777, bool: True, type(None): 5}
-    one_value = {"tokenizer_path", "tp_size", "dp_size", "pp_size", "nnodes", "trust_remote_code", "quantization",
-                 "kv_cache_dtype"}  # fmt: skip
+    one_value = {"tokenizer_path", "tp_size", "dp_size", "pp_size", "nnodes", "trust_remote_code", "quantization"}
     for field in fields(ServerArgs):
         if field.name in {"model_path", "served_model_name", "chat_template", "log_level", "host", "port", "api_key",
                           "admin_api_key", "reasoning_parser"}:  # fmt: skip
@@ -57,6 +56,8 @@ def test_every_field_but_the_listener_s_is_heeded_or_has_one_value() -> None:
         ({"quantization": "awq"}, "quantization"),
         ({"tokenizer_path": "elsewhere"}, "tokenizer_path"),
         ({"attention_backend": "fa3"}, "attention"),
+        ({"kv_cache_dtype": "fp8_e5m2"}, "kv_dtype"),
+        ({"kv_cache_dtype": "fp8_e4m3", "attention_backend": "flashinfer"}, "attention"),
         ({"schedule_policy": "lof"}, "policy"),
         ({"mem_fraction_static": 7.0}, "mem_fraction"),
         ({"port": 8000}, "port"),

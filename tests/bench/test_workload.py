@@ -9,7 +9,7 @@ import pytest
 from callboard.__main__ import main
 from callboard.actors.engine import Engine
 from callboard.bench.anchors import SHARED
-from callboard.commands.bench.limits import Rates, decode_seconds, ideal_seconds
+from callboard.commands.bench.limits import ElementBytes, Rates, decode_seconds, ideal_seconds
 from callboard.commands.bench.offline import run_workload
 from callboard.commands.bench.sharing import Sharing, sharing_told
 from callboard.commands.bench.workload import Request, Thoughts, parse_workload
@@ -39,15 +39,25 @@ def test_a_request_of_a_tree_stands_behind_all_above_it() -> None:
 def test_a_trees_limit_reads_what_stands_above_once() -> None:
     config = read_config(Engine("embedded").folder)
     rates = Rates(copy=1e9, matmul=float("inf"))
-    found = ideal_seconds(config, 4, Thoughts(2, 2, 10, 3).requests(100), rates)
+    found = ideal_seconds(config, ElementBytes(4, 4), Thoughts(2, 2, 10, 3).requests(100), rates)
     # Two tokens a request, the first with its prompt: one decode step a level.  Above the second level stand the
     # root and two nodes of 3; each row has its given token and the one it writes.
     steps = (10 + 2 * 2, 10 + 2 * 3 + 4 * 2)
-    assert found == pytest.approx(sum(decode_seconds(config, 4, tokens, rates) for tokens in steps))
+    assert found == pytest.approx(sum(decode_seconds(config, ElementBytes(4, 4), tokens, rates) for tokens in steps))
     alone = [Request(bytes(4 * 10), 3), Request(bytes(4 * 20), 2)]
     steps = (10 + 1 + 20 + 1, 10 + 2)
-    found = ideal_seconds(config, 4, alone, rates)
-    assert found == pytest.approx(sum(decode_seconds(config, 4, tokens, rates) for tokens in steps))
+    found = ideal_seconds(config, ElementBytes(4, 4), alone, rates)
+    assert found == pytest.approx(sum(decode_seconds(config, ElementBytes(4, 4), tokens, rates) for tokens in steps))
+
+
+def test_a_smaller_cache_is_read_sooner_and_weights_as_ever() -> None:
+    config = read_config(Engine("embedded").folder)
+    rates = Rates(copy=1e9, matmul=1.0)
+    wide, narrow = (
+        [decode_seconds(config, ElementBytes(4, cached), tokens, rates) for tokens in (0, 100)] for cached in (4, 1)
+    )
+    assert wide[0] == narrow[0]
+    assert wide[1] - wide[0] == pytest.approx(4 * (narrow[1] - narrow[0]))
 
 
 @pytest.mark.anyio

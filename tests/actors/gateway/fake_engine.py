@@ -23,6 +23,8 @@ class Limits(NamedTuple):
     vocabulary: int = VOCABULARY
     architecture: str = "Echo"
     dtype: str = "bytes"
+    kv_dtype: str = "bytes"
+    kv_scales: str = ""
     device: str = "nowhere"
     kv_slots: int = 0
     max_rows: int = 1
@@ -56,7 +58,9 @@ class FakeEngine:
         self.samplings: list[SamplingParams] = []
         self.whose: list[tuple[str, str]] = []  # on whose behalf each was asked for, and its salt
         self.programs: list[int] = []  # of which program each is
+        self.held: list[int] = []  # under which lease what it leaves is kept
         self.leases: set[int] = set()
+        self.paused: list[int] = []
         self.ready = True
         self.quiet = anyio.Event()  # set when nothing is live
         self.busy = anyio.Event()  # set when something has been live
@@ -82,6 +86,7 @@ class FakeEngine:
         salt: str = "",
     ) -> AsyncGenerator[Delta, None]:
         self.programs.append(prompt.program if isinstance(prompt, Prompt) else 0)
+        self.held.append(prompt.lease if isinstance(prompt, Prompt) else 0)
         self.whose.append((tenant, salt))
         prompt = await self.encode(prompt) if isinstance(prompt, str) else prompt
         prompt = prompt.tokens if isinstance(prompt, Prompt) else prompt
@@ -185,6 +190,11 @@ class FakeEngine:
 
     def release(self, lease: int) -> None:
         self.leases.remove(lease)
+
+    def pause(self, lease: int, tokens: bytes) -> None:
+        assert lease in self.leases
+        assert not tokens
+        self.paused.append(lease)
 
     def abort(self, tag: str, *, tenant: str = "") -> None:
         if (tenant, tag) in self._aborted:
