@@ -1,10 +1,11 @@
 """Time attention over shared prefixes: rows of a group together, each row alone, and the bytes that must be read.
 
-    python bench/kernels/tree.py [--extends | --sweep few|many] [--seconds 22]
+    python bench/kernels/tree.py [--extends | --sweep few|many|specialised] [--seconds 22]
 
 bfloat16, head_dim 128, 8 key heads, page size 1, tables shuffled, inside CUDA graphs, one layer after the other so that
 no layer's keys are cached.  Each result is first held against float32.  --sweep tries the kernel's shapes on groups of
-few or of many rows, for so many seconds (compiled kernels are kept: a second run gets further).
+few or of many rows, or those of the kernel with specialised warps on the latter, for so many seconds (compiled kernels
+are kept: a second run gets further).
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ SHAPES = (
     (1, 8, 32768, 200),
     (256, 1, 1024, 64),
 )
+KNOBS = ("lines", "keys", "warps", "stages", "programs", "specialised", "turns")
 FLASHINFER_US = {  # row by row and cascade, measured on the same kind of device
     (4, 64, 32): (1060, 440),
     (4, 64, 16): (1120, 310),
@@ -59,6 +61,15 @@ MANY = (
     (256, 64, 16, 3, 132),
     (256, 32, 8, 3, 132),
     (128, 32, 8, 5, 132),
+)
+SPECIALISED = (  # keys, stages, turns
+    (128, 3, False),
+    (128, 3, True),
+    (128, 2, False),
+    (64, 6, False),
+    (64, 6, True),
+    (64, 4, False),
+    (64, 3, False),
 )
 FEW = (
     (16, 64, 4, 3, 528),
@@ -208,16 +219,23 @@ def table(device: torch.device) -> list[dict[str, object]]:
 
 def sweep(which: str, seconds: float, device: torch.device) -> list[dict[str, object]]:
     """Try shapes of the kernel, each with one, two and four times the programs (which compile nothing)."""
-    shape, tiles = (SHAPES[0], MANY) if which == "many" else (SHAPES[3], FEW)
+    shape, shapes = (SHAPES[3], FEW) if which == "few" else (SHAPES[0], MANY)
+    tiles = [TreeTile(*each, products=400e3) for each in shapes]
+    if which == "specialised":
+        plain = tiles[0]
+        tiles = [plain] + [
+            replace(plain, keys=keys, stages=stages, turns=turns, specialised=True)
+            for keys, stages, turns in SPECIALISED
+        ]
     case, begun = draw(32, shape, device), perf_counter()
     tried: list[dict[str, object]] = []
-    for number, (lines, keys, warps, stages, programs) in enumerate(tiles):
+    for number, shaped in enumerate(tiles):
         if perf_counter() - begun > seconds:
             print(f"not tried: {tiles[number:]}")
             break
-        for count in (programs, 2 * programs, 4 * programs):
-            tile = TreeTile(lines, keys, warps, stages, count, 400e3)
-            knobs = {"lines": lines, "keys": keys, "warps": warps, "stages": stages, "programs": count}
+        for times in (1,) if which == "specialised" else (1, 2, 4):
+            tile = replace(shaped, programs=times * shaped.programs)
+            knobs = {name: getattr(tile, name) for name in KNOBS}
             attention = case.attention(TreeTuning((tile,)))
             packed = attention.pack(case.groups, case.rows)
             if packed is None:
@@ -232,16 +250,16 @@ def sweep(which: str, seconds: float, device: torch.device) -> list[dict[str, ob
             tried.append({**knobs, "items": int(packed.words_W[0]), "error": error, "us": us})
     tried.sort(key=lambda row: float(str(row["us"])))
     print(f"{which} rows a group, {shape}, 32/8 heads, limit {case.limit_us:.1f} us; best first")
-    print("       us" + "".join(f"{name:>10}" for name in ("lines", "keys", "warps", "stages", "programs", "items")))
+    print("       us" + "".join(f"{name:>12}" for name in (*KNOBS, "items")))
     for row in tried[:16]:
-        line = "".join(f"{row[name]!s:>10}" for name in ("lines", "keys", "warps", "stages", "programs", "items"))
+        line = "".join(f"{row[name]!s:>12}" for name in (*KNOBS, "items"))
         print(f"{float(str(row['us'])):>9.1f}{line}{'' if float(str(row['error'])) <= TOLERANCE else '  WRONG'}")
     return tried
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sweep", default="", choices=("", "few", "many"))
+    parser.add_argument("--sweep", default="", choices=("", "few", "many", "specialised"))
     parser.add_argument("--extends", action="store_true", help="rows with several new tokens instead")
     parser.add_argument("--seconds", type=float, default=22.0)
     arguments = parser.parse_args()

@@ -13,6 +13,8 @@ class TreeTile:
 
     programs: how many are launched, a few or one for each multiprocessor; they go round the items.  products: what the
     device then does in a nanosecond, in operations of matrix products, as planning sees it.
+    specialised: by the kernel of tree_hopper.py where that can be had; then `warps` and what `stages` means are its
+    own.  turns: its two sides issue their products in turns.
     """
 
     lines: int
@@ -21,6 +23,8 @@ class TreeTile:
     stages: int
     programs: int
     products: float
+    specialised: bool = False
+    turns: bool = False
 
     def __post_init__(self) -> None:
         for name in ("lines", "keys", "warps"):
@@ -33,6 +37,11 @@ class TreeTile:
             raise ValueError(f"TreeTile: products is {self.products}; it must be above 0")
         if min(self.stages, self.programs) < 1:
             raise ValueError(f"TreeTile: stages is {self.stages}, programs is {self.programs}; they must be at least 1")
+        if self.specialised and (self.lines != 128 or self.keys > 128 or self.stages < 2):
+            raise ValueError(
+                f"TreeTile: it has {self.lines} lines, {self.keys} keys, {self.stages} stages; one that is specialised"
+                " has 128 lines, at most 128 keys, and at least 2 stages"
+            )
 
 
 @dataclass(frozen=True, slots=True)

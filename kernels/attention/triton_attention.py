@@ -23,7 +23,7 @@ from .extend import extend_tiles
 from .flash_extend import FlashPlan, can_cudnn, can_flash, cudnn_extend, flash_extend, plan_flash
 from .interface import Attention, AttentionBatch
 from .row_groups import Groups, PackedGroups, RowGroups
-from .tree import tree_tiles
+from .tree_launch import attend_shared, can_specialise
 from .tree_plan import TreePlanner
 from .tree_tuning import TreeTuning
 from .triton_plan import Items, TritonPlan, decode_items_at_most, extend_shares, list_items, list_tiles
@@ -110,6 +110,8 @@ class TritonAttention(Attention):
         self._dtype = dtype
         if self.windows and 0 not in self.windows:
             tree = None
+        wanted = tree is not None and any(tile.specialised for tile in tree.tiles)
+        self._specialised = wanted and can_specialise(device, dtype, head_dim)
         self._tree: TreePlanner | None = None
         if tree is not None:
             self._tree = TreePlanner(
@@ -239,27 +241,18 @@ class TritonAttention(Attention):
         """Attend to what rows, or new tokens of rows, have in common; what is found is for `_decode` or `_extend`."""
         assert self._tree is not None
         tile = self._tree.tuning.tiles[groups.kind]
-        tree_tiles[(tile.programs,)](
+        attend_shared(
+            tile,
+            self._specialised,
             q_RHD,
             entries_SE,
             table_RL,
             groups.words_W,
             shared_PHD,
             shared_lse_PH,
-            len(q_RHD),
-            q_RHD.stride(0),
-            table_RL.stride(0),
-            SCALE=self.scale,
-            SOFT_CAP=self.soft_cap,
-            KV_HEADS=self.kv_heads,
-            G=self._group,
-            D=self.head_dim,
-            BLOCK_D=self._block_d,
-            BLOCK_M=tile.lines,
-            BLOCK_N=tile.keys,
-            UPCAST=self._upcast,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
+            kv_heads=self.kv_heads,
+            scale=self.scale,
+            soft_cap=self.soft_cap,
         )
 
     def _decode(

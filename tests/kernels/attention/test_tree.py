@@ -15,6 +15,7 @@ from ..triton_device import DEVICE, GPU
 pytest.importorskip("triton")
 
 from callboard.kernels.attention.row_groups import Groups
+from callboard.kernels.attention.tree_launch import can_specialise
 from callboard.kernels.attention.tree_tuning import TreeTile, TreeTuning
 from callboard.kernels.attention.triton_attention import TritonAttention
 from callboard.kernels.attention.tuning import Tuning
@@ -55,6 +56,11 @@ def test_any_ratio_of_heads_and_any_width(shape: tuple[int, int, int]) -> None:
 def test_own_keys_in_several_parts() -> None:
     tuning = Tuning(decode_keys=16, programs=40, smallest_part=1)
     check_tree(draw_tree((Level(64, (100, 20, 3)),), (4, 2, 16)), (4, 2, 16), own_tuning=tuning)
+
+
+def test_where_warps_cannot_be_specialised_the_other_kernel_does_the_work() -> None:
+    tuning = TreeTuning((TreeTile(128, 16, 4, 2, 3, 1e9, specialised=True),), smallest_part=16, rates=EAGER)
+    check_tree(draw_tree(FLAT, (4, 2, 16)), (4, 2, 16), tuning=tuning)
 
 
 @pytest.mark.parametrize("programs", [1, 2, 7, 60])
@@ -136,6 +142,7 @@ def test_without_tree_tuning_rows_attend_alone() -> None:
         ({"lines": 24}, "lines is 24; it must be a power of two"),
         ({"keys": 8}, "a matrix unit's side is 16"),
         ({"programs": 0}, "programs is 0; they must be at least 1"),
+        ({"specialised": True}, "it has 16 lines, 16 keys, 2 stages; one that is specialised has 128 lines"),
     ],
     ids=str,
 )
@@ -177,13 +184,64 @@ def test_long_prefixes_in_bfloat16(
     check_tree(tree, shape, 2e-2, tuning, own_tuning=Tuning(), **options)
 
 
+# keys, stages, programs, turns
+SPECIALISED = [(128, 3, 132, False), (128, 3, 132, True), (128, 2, 1, False), (64, 6, 7, True), (64, 3, 132, False)]
+SHAPED = [((32, 8, 128), knobs) for knobs in SPECIALISED] + [
+    (shape, SPECIALISED[0]) for shape in ((28, 4, 128), (8, 8, 64), (16, 1, 64))
+]
+SHORT: list[tuple[Level | int, ...]] = [
+    (Level(1, (3, 9)), Level(2, (1,) * 70), 5),
+    tuple(Level(keys, (4, 7, 9)) for keys in (63, 64, 65, 127, 128, 129, 255, 257, 300, 512, 513)),
+    (Level(130, (Level(1, (2,) * 9), Level(500, (3,) * 40))),),
+]
+
+
+def specialised(keys: int, stages: int, programs: int, turns: bool) -> TreeTile:
+    return TreeTile(128, keys, 8, stages, programs, 400e3, specialised=True, turns=turns)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not GPU, reason="needs a CUDA device")
-def test_a_captured_step_is_right_for_other_groups() -> None:
+@pytest.mark.parametrize("tops", [*BIG, *SHORT], ids=range(len(BIG) + len(SHORT)))
+@pytest.mark.parametrize(("shape", "knobs"), SHAPED, ids=str)
+def test_specialised_warps(
+    tops: tuple[Level | int, ...], shape: tuple[int, int, int], knobs: tuple[int, int, int, bool]
+) -> None:
+    """Tails of blocks, prefixes of a key, several items a program; slots that no row has hold NaN."""
+    assert can_specialise(DEVICE, torch.bfloat16, shape[2]) == (torch.cuda.get_device_capability() == (9, 0))
+    tree = draw_tree(tops, shape, dtype=torch.bfloat16)
+    tuning = TreeTuning((specialised(*knobs),), rates=EAGER)
+    check_tree(tree, shape, 2e-2, tuning, own_tuning=Tuning())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+def test_specialised_warps_bend_scores() -> None:
+    shape = (32, 8, 128)
+    tuning = TreeTuning((specialised(*SPECIALISED[0]),), rates=EAGER)
+    check_tree(draw_tree(BIG[1], shape, dtype=torch.bfloat16), shape, 2e-2, tuning, own_tuning=Tuning(), soft_cap=5.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("pool_dtype", [None, torch.float8_e4m3fn])
+def test_specialised_warps_where_the_types_fit(dtype: torch.dtype, pool_dtype: torch.dtype | None) -> None:
+    shape = (32, 8, 128)
+    tree = draw_tree(BIG[3], shape, dtype=dtype, pool_dtype=pool_dtype)
+    tuning = TreeTuning((specialised(*SPECIALISED[0]),), rates=EAGER)
+    check_tree(tree, shape, 2e-2, tuning, own_tuning=Tuning())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+@pytest.mark.parametrize("special", [False, True])
+def test_a_captured_step_is_right_for_other_groups(special: bool) -> None:
     shape = (32, 8, 128)
     trees = [draw_tree((Level(3000, (9,) * 40),), shape, 1, dtype=torch.bfloat16)]
     first = trees[0]
-    attention = attention_for(first, shape, TreeTuning((TreeTuning().tiles[2],), rates=EAGER), own_tuning=Tuning())
+    tile = replace(TreeTuning().tiles[2], specialised=special)
+    attention = attention_for(first, shape, TreeTuning((tile,), rates=EAGER), own_tuning=Tuning())
     packed = attention.pack(first.groups, 40)
     assert packed is not None
     words_W = torch.zeros(packed.room, dtype=torch.int32, device=DEVICE)

@@ -1,0 +1,80 @@
+"""Which kernel attends rows to what they share: tree.py's, or on Hopper the one whose warps are specialised."""
+
+# A launch takes more, and other types, than its kernel's signature says.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
+from __future__ import annotations
+
+import torch
+import triton
+from torch import Tensor
+
+from .tree import tree_tiles
+from .tree_tuning import TreeTile
+
+__all__ = ["attend_shared", "can_specialise"]
+
+# Of 65,536 registers three times four warps have 168 a thread: those that copy give theirs to those that multiply.
+_COPY_WARPS, _COPY_REGISTERS, _REGISTERS = 4, 72, 216
+
+
+def can_specialise(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Tell whether the kernel with specialised warps can be had; it is written for compute capability 9.0 alone."""
+    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
+        return False
+    if dtype not in {torch.bfloat16, torch.float16} or head_dim not in {64, 128}:
+        return False
+    try:
+        from . import tree_hopper  # noqa: F401
+    except ImportError:  # a Triton without Gluon, or with an older one
+        return False
+    return True
+
+
+def attend_shared(
+    tile: TreeTile,
+    specialised: bool,
+    q_RHD: Tensor,
+    entries_SE: Tensor,
+    table_RL: Tensor,
+    words_W: Tensor,
+    parts_PHD: Tensor,
+    lse_PH: Tensor,
+    *,
+    kv_heads: int,
+    scale: float,
+    soft_cap: float,
+) -> None:
+    """Attend rows to what words_W, as tree_plan packs it, says that they share; leave parts of them to merge.
+
+    specialised: take the kernel for Hopper if the tile asks for it and queries and pool have one type; for where
+    `can_specialise`.  soft_cap: 0 for none.
+    """
+    heads, head_dim = q_RHD.shape[1:]
+    given = (q_RHD, entries_SE, table_RL, words_W, parts_PHD, lse_PH, len(q_RHD), q_RHD.stride(0), table_RL.stride(0))
+    known = {"SCALE": scale, "SOFT_CAP": soft_cap, "KV_HEADS": kv_heads, "G": heads // kv_heads, "D": head_dim}
+    if specialised and tile.specialised and entries_SE.dtype == q_RHD.dtype:
+        from .tree_hopper import specialised_tiles
+
+        specialised_tiles[(tile.programs,)](
+            *given,
+            **known,
+            BLOCK_N=tile.keys,
+            STAGES=tile.stages,
+            COPY_WARPS=_COPY_WARPS,
+            COPY_REGISTERS=_COPY_REGISTERS,
+            REGISTERS=_REGISTERS,
+            TURNS=tile.turns,
+            num_warps=4,
+        )
+        return
+    tree_tiles[(tile.programs,)](
+        *given,
+        **known,
+        BLOCK_D=max(16, triton.next_power_of_2(head_dim)),
+        BLOCK_M=tile.lines,
+        BLOCK_N=tile.keys,
+        UPCAST=q_RHD.device.type == "cpu",  # the interpreter cannot multiply bfloat16
+        num_warps=tile.warps,
+        num_stages=tile.stages,
+    )
