@@ -30,13 +30,13 @@ class FastForward:
 
     def __init__(self, rows: Rows, *, enabled: bool) -> None:
         self._rows = rows
-        self._enabled = enabled
+        self.enabled = enabled
 
     def look(self, row: int, matcher: LLMatcher) -> Forced | None:
         """Let a matcher that has just taken a token take what it is forced to; None if that is too little."""
         rows = self._rows
         extras = rows.live(row)
-        if not self._enabled or rows.features[row] & (LOGPROB | BIAS):
+        if not self.enabled or rows.features[row] & (LOGPROB | BIAS):
             return None
         tokens = matcher.compute_ff_tokens()
         if len(tokens) < _LEAST or not matcher.consume_tokens(tokens):
@@ -46,7 +46,7 @@ class FastForward:
 
     def ahead(self, sampled: Sampled, choice: Choice) -> frozenset[int]:
         """Name the indices, among the sampled rows, of those that are ahead."""
-        if not self._enabled or not choice.grammar:
+        if not self.enabled or not choice.grammar:
             return frozenset()
         rows, listed = self._rows, sampled.listed
         return frozenset(index for index in choice.grammar if rows.live(listed[index]).forced is not None)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import InvalidRequest
 from ..grammar import GrammarCache
@@ -22,14 +25,34 @@ if TYPE_CHECKING:
 __all__ = ["GrammarRows"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The sampled rows that their matchers bind.
+
+    indices: among the sampled.  numbered: matchers, each with its row.  limits_G: tokens after which each ends, int64.
+    """
+
+    indices: list[int]
+    numbered: list[tuple[LLMatcher, int]]
+    indices_G: npt.NDArray[np.int64]
+    rows_G: npt.NDArray[np.int64]
+    limits_G: npt.NDArray[np.int64]
+
+
 class GrammarRows:
-    """Bind rows to what their constraints allow.  grammars: None refuses every row that has a constraint."""
+    """Bind rows to what their constraints allow.  grammars: None refuses every row that has a constraint.
+
+    Where masks are filled by a thread beside the model's, it gives matchers their tokens too: 10 us a token that the
+    model's thread has not.  Those that the step's result depends on it gives itself: what a text may end with, and what
+    forces further tokens.
+    """
 
     def __init__(self, rows: Rows, grammars: GrammarCache | None, forced: FastForward) -> None:
         self._rows = rows
         self._grammars = grammars
         self._forced = forced
         self._masks: RowMasks | None = None
+        self._bound: tuple[Choice, _Bound] | None = None
 
     def begin(self, row: int, begin: Begin, extras: Extras) -> None:
         """Give a row that begins with a constraint its matcher, behind the tokens it has already, or a failure."""
@@ -52,36 +75,37 @@ class GrammarRows:
             self._masks = RowMasks(self._rows.max_rows, self._grammars.mask_words, beside=beside)
         self._masks.begin([(extras.matcher, row)])
 
+    def start(self) -> None:
+        """Have masks filled from here on: the model's thread lets go of Python's lock now, for a forward pass."""
+        if self._masks is not None:
+            self._masks.start()
+
     def masks(self, sampled: Sampled, choice: Choice) -> tuple[Masks | None, set[int]]:
         """Give the masks, and the indices of the rows whose text is complete and can only end."""
-        bound: list[tuple[int, Extras, LLMatcher]] = []
-        for index in choice.grammar:
-            extras = self._rows.live(sampled.listed[index])
-            if extras.matcher is not None and extras.forced is None and not extras.failure:
-                bound.append((index, extras, extras.matcher))
-        if not bound or self._masks is None:
+        bound = self._find(sampled, choice)
+        if not bound.indices or self._masks is None:
             return None, set()
-        indices = [index for index, *_ in bound]
-        lines = [sampled.listed[index] for index in indices]
-        words_RW = self._masks.take([(matcher, line) for (*_, matcher), line in zip(bound, lines, strict=True)])
+        words_RW = self._masks.take(bound.numbered)
         complete: set[int] = set()
-        for index, extras, matcher in bound:
+        for place in np.flatnonzero(self._masks.stopped(bound.rows_G)).tolist():
+            matcher, row = bound.numbered[place]
             if matcher.is_error():
-                extras.failure = f"grammar: {_first_line(matcher.get_error())}"
-            elif matcher.is_stopped():
-                complete.add(index)
-        return Masks(indices, lines, words_RW), complete
+                self._fail(self._rows.live(row), matcher)
+            else:
+                complete.add(bound.indices[place])
+        return Masks(bound.indices, bound.rows_G.tolist(), words_RW), complete
 
     def settle(
         self, result: Result, sampled: Sampled, choice: Choice, surplus: frozenset[int]
     ) -> tuple[list[int], list[Forced]]:
         """Give the matchers their tokens; tell the rows whose text may end here, and what is forced on which.
 
-        A row whose matcher does not take its token, or that has failed before, fails in `result`.
+        A row whose matcher does not take its token, or that has failed before, fails in `result`: at once, or where
+        another thread gives the token, in the next step.
         """
         accepting, forced = list[int](), list[Forced]()
         changed: list[tuple[LLMatcher, int]] = []
-        for index in choice.grammar:
+        for index in self._hand_over(result, sampled, choice):
             if index in surplus:
                 continue
             row = sampled.listed[index]
@@ -99,12 +123,52 @@ class GrammarRows:
                         accepting.append(row)
                     changed.append((extras.matcher, row))
                     continue
-                extras.failure = f"grammar: {_first_line(extras.matcher.get_error())}"
+                self._fail(extras, extras.matcher)
             if extras.failure:
                 result.fail(index, row, extras.failure)
         if changed and self._masks is not None:
             self._masks.begin(changed)
         return accepting, forced
+
+    def _hand_over(self, result: Result, sampled: Sampled, choice: Choice) -> Iterable[int]:
+        """Have another thread give matchers their tokens; tells the indices of the rows that are left to look at."""
+        if self._masks is None or self._forced.enabled or not self._masks.hands_over(len(choice.grammar)):
+            return choice.grammar
+        bound = self._find(sampled, choice)
+        if len(bound.indices) < len(choice.grammar):  # some have failed
+            return choice.grammar
+        tokens_G = result.tokens[bound.indices_G]
+        here_G = (tokens_G < 0) | (self._rows.generated[bound.rows_G] >= bound.limits_G)
+        if not here_G.any():
+            self._masks.advance(bound.numbered, tokens_G.tolist())
+            return ()
+        beside = np.flatnonzero(~here_G)
+        self._masks.advance([bound.numbered[place] for place in beside.tolist()], tokens_G[beside].tolist())
+        return bound.indices_G[here_G].tolist()
+
+    def _find(self, sampled: Sampled, choice: Choice) -> _Bound:
+        """Tell which rows are bound, or find it again: batches decode many steps between changes."""
+        if self._bound is not None and self._bound[0] is choice:
+            return self._bound[1]
+        indices: list[int] = []
+        numbered: list[tuple[LLMatcher, int]] = []
+        limits: list[int] = []
+        for index in choice.grammar:
+            row = sampled.listed[index]
+            extras = self._rows.live(row)
+            if extras.matcher is not None and extras.forced is None and not extras.failure:
+                indices.append(index)
+                numbered.append((extras.matcher, row))
+                limits.append(extras.limit)
+        rows = [row for _, row in numbered]
+        bound = _Bound(indices, numbered, *(np.array(each, np.int64) for each in (indices, rows, limits)))
+        if not self._forced.enabled:  # else rows are ahead now and then
+            self._bound = choice, bound
+        return bound
+
+    def _fail(self, extras: Extras, matcher: LLMatcher) -> None:
+        extras.failure = f"grammar: {_first_line(matcher.get_error())}"
+        self._bound = None
 
     def end(self) -> None:
         """End the thread that fills masks, if there is one."""

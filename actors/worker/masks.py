@@ -1,8 +1,7 @@
-"""Grammar masks of a step's rows, computed on the host while the forward pass runs."""
+"""Grammar masks of a step's rows, made on the host while the forward pass runs."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.masks import apply_bitmask
+from .beside import Beside, Job
 from .to_device import to_device
 
 if TYPE_CHECKING:
@@ -83,51 +83,92 @@ class MaskFiller:
 
 
 class RowMasks:
-    """Keep a mask a row, and fill it as soon as its matcher has taken a token, while the next forward pass runs.
+    """Keep a mask a row, and make it while the forward pass behind its row's token runs.
 
-    beside: whether a thread beside the model's does so.  A model on a CPU computes outside Python's lock for
-    milliseconds, and a core that it does not use, or waits with at its barriers, hides what masks cost.  Beside a GPU
-    there is no need: its passes are only launched, so what samples may fill them itself.
+    beside: whether a thread beside the model's does so, and gives matchers their tokens too.  A model on a CPU computes
+    outside Python's lock for milliseconds, and a core that it does not use, or waits with at its barriers, hides what
+    tokens and masks cost.  Beside a GPU there is no need: its passes are only launched, so what samples may do it.
 
-    A matcher is the thread's from `begin` to `take`.
+    A matcher is the thread's from `begin` or `advance` to `take`.
     """
 
     def __init__(self, rows: int, words: int, *, beside: bool) -> None:
         self._masks_RW = np.zeros((rows, words), np.int32)
+        self._stopped_R = np.zeros(rows, np.bool_)
         self._filler = MaskFiller()
-        # One thread: a row that is retired and begun again is filled in that order.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="callboard-masks") if beside else None
-        self._due: dict[int, Future[None]] = {}
+        self._beside = Beside("callboard-masks") if beside else None
+        self._due: list[Job | None] = [None] * rows
 
     def end(self) -> None:
-        """Let go of the thread, when it has filled what it was given."""
-        if self._thread is not None:
-            self._thread.shutdown()
+        """Let go of the thread, when it has done what it was given."""
+        if self._beside is not None:
+            self._beside.end()
+
+    def hands_over(self, count: int) -> bool:
+        """Tell whether so many rows' tokens and masks are worth another thread's while."""
+        return self._beside is not None and count * self._masks_RW.shape[1] >= _WORTH_HANDING_OVER
 
     def begin(self, numbered: list[tuple[LLMatcher, int]]) -> None:
-        """Begin to fill the masks of rows whose matchers have changed, each given with its row."""
-        if self._thread is None or len(numbered) * self._masks_RW.shape[1] < _WORTH_HANDING_OVER:
-            for _, row in numbered:
-                self._settle(row)
-            return
-        filled = self._thread.submit(self._filler.fill_lines, numbered, self._masks_RW)
-        for _, row in numbered:
-            self._due[row] = filled
+        """Have masks filled of rows whose matchers have changed, each given with its row."""
+        self._hand_over(numbered, [])
+
+    def advance(self, numbered: list[tuple[LLMatcher, int]], tokens: list[int]) -> None:
+        """Have each row's matcher take its token, and its mask filled.
+
+        A matcher that does not take its token is in its error state when its row is taken, and counts as stopped.
+        """
+        self._hand_over(numbered, tokens)
+
+    def start(self) -> None:
+        """Start what was begun: nobody needs Python's lock for a while.
+
+        Earlier, the thread would contend for it: whoever waits is woken more slowly than the next mask asks again.
+        """
+        if self._beside is not None:
+            self._beside.start()
 
     def take(self, numbered: list[tuple[LLMatcher, int]]) -> npt.NDArray[np.int32]:
-        """Give all lines once those of these rows are filled; they hold until the next `begin` or `take` of a row."""
-        missing: list[tuple[LLMatcher, int]] = []
-        for matcher, row in numbered:
-            if not self._settle(row):
-                missing.append((matcher, row))
+        """Give all lines once those of these rows are filled; one holds until its row is begun or advanced again."""
+        missing = [one for one in numbered if not self._settle(one[1])]
         if missing:
-            self._filler.fill_lines(missing, self._masks_RW)
+            self._fill(missing)
         return self._masks_RW
 
+    def stopped(self, rows_G: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Tell which of the rows that were taken can only end, or have failed."""
+        return self._stopped_R[rows_G]
+
+    def _hand_over(self, numbered: list[tuple[LLMatcher, int]], tokens: list[int]) -> None:
+        if self._beside is None or not self.hands_over(len(numbered)):
+            for _, row in numbered:
+                self._settle(row)
+            _consume(numbered, tokens)
+            return
+        job = self._beside.begin(lambda: self._advance(numbered, tokens))
+        for _, row in numbered:
+            self._due[row] = job
+
+    def _advance(self, numbered: list[tuple[LLMatcher, int]], tokens: list[int]) -> None:
+        _consume(numbered, tokens)
+        self._fill(numbered)
+
+    def _fill(self, numbered: list[tuple[LLMatcher, int]]) -> None:
+        self._filler.fill_lines(numbered, self._masks_RW)
+        for matcher, row in numbered:
+            self._stopped_R[row] = matcher.is_stopped()
+
     def _settle(self, row: int) -> bool:
-        """Wait until nothing is being written to a row's line; tells whether it was."""
-        due = self._due.pop(row, None)
-        if due is None:
+        """Wait until nothing is being done for a row; tells whether something was."""
+        job = self._due[row]
+        if job is None:
             return False
-        due.result()
+        self._due[row] = None
+        self.start()
+        job.wait()
         return True
+
+
+def _consume(numbered: list[tuple[LLMatcher, int]], tokens: list[int]) -> None:
+    """Give matchers their tokens, if there are any."""
+    for (matcher, _), token in zip(numbered, tokens, strict=False):
+        matcher.consume_token(token)

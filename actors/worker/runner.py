@@ -19,6 +19,7 @@ from ...kernels.attention.interface import Attention
 from ...kernels.kv_pool import KVPool
 from ...kernels.masks import ban
 from ...kernels.native.draw import native_draw
+from ...kernels.native.step import NativeStep
 from ...kernels.random import uniform
 from ...kernels.sampling import add_bias, sample
 from ...models.model import Model
@@ -94,6 +95,10 @@ class Runner:
         self._native = native_draw(rows.device)
         self._forced = FastForward(rows, enabled=fast_forward)
         self._grammars = GrammarRows(rows, grammars, self._forced)
+        native = getattr(model, "native", None)
+        self._native_step = native if isinstance(native, NativeStep) else None
+        if self._native_step is not None:
+            self._native_step.before = self._grammars.start
         self.scorer = Scorer(model, rows, torch_log_probabilities)
 
     def statistics(self) -> dict[str, Any]:
@@ -143,6 +148,8 @@ class Runner:
         ends_M = to_device(list(asked.ends), self.rows.device) if asked.ends else None
         # Whether there is one reason only to want hidden states, so that the others can leave the last layer.
         picked = not asked.targets and not (sampling and asked.ends)
+        if self._native_step is None or not self._native_step.takes(self._pool, plan):
+            self._grammars.start()
         hidden_TC = self._model.forward(
             batch.tokens_T,
             batch.attention.positions_T,

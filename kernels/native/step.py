@@ -7,7 +7,7 @@ Shape suffixes:  T new tokens of the step    R rows    L cached positions of a r
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,7 +67,11 @@ def native_step(
 
 
 class NativeStep:
-    """Run steps.  One serves one thread at a time: its scratch memory is kept."""
+    """Run steps.  One serves one thread at a time: its scratch memory is kept.
+
+    before: called when a step is about to let go of Python's lock for all its time, which is when other threads of
+    Python are best woken: from here on nobody waits for them.
+    """
 
     def __init__(
         self,
@@ -78,6 +82,7 @@ class NativeStep:
         head_CV: Tensor,
         rotations_LP: Tensor,
     ) -> None:
+        self.before: Callable[[], None] | None = None
         self._bind(library)
         self._shape = shape
         self._rotations_LP = rotations_LP
@@ -160,6 +165,8 @@ class NativeStep:
             0 if wanted_N is None else len(wanted_N),
             plan.scale,
         )
+        if self.before is not None:
+            self.before()
         if not self._step(self._model, step):
             raise IndexError("a step names a slot, a position or a token that does not exist")
         return x_TC if wanted_N is None else x_TC[: len(wanted_N)]

@@ -14,7 +14,7 @@ from callboard.actors.grammar import GrammarCache
 from callboard.actors.sampling import Constraint, SamplingParams
 from callboard.actors.worker import masks
 
-from .driver import EOS, Driver, read
+from .driver import EOS, VOCABULARY, Driver, read
 
 PROMPT = [5, 7, 9, 200, 31, 64, 65, 2]
 IP_ADDRESS = r"((25[0-5]|2[0-4]\d|[01]?\d\d?).){3}(25[0-5]|2[0-4]\d|[01]?\d\d?)"
@@ -28,6 +28,13 @@ CHARACTER = (
     r"""    "alive": "(Alive|Deceased)"\n"""
     r"""\}"""
 )
+
+
+@pytest.fixture(autouse=True, params=["here", "beside"])
+def who(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Who gives matchers their tokens: the model's thread, as where there are few, or one beside it."""
+    monkeypatch.setattr(masks, "_WORTH_HANDING_OVER", 1 << 30 if request.param == "here" else 0)
+    return request.param
 
 
 def finish(driver: Driver, row: int, first: list[int], limit: int = 250) -> list[int]:
@@ -177,6 +184,33 @@ def test_a_matcher_that_breaks_fails_its_row_alone(driver: Driver) -> None:
     assert failure.row == 0
     assert "doesn't satisfy the grammar" in failure.message
     assert read(done.tokens)[1] >= 0
+
+
+def test_a_token_that_is_not_taken_fails_its_row_now_or_in_the_next_step(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    bound = SamplingParams(temperature=0.0, regex="[0-9]+")
+    driver.step(driver.extend(0, PROMPT, bound), driver.extend(1, PROMPT, bound))
+    with monkeypatch.context() as patched:
+        nothing_kept_out = Replaced(driver.runner._model, lambda hidden: torch.zeros(len(hidden), VOCABULARY))
+        patched.setattr(driver.runner, "_model", nothing_kept_out)
+        patched.setattr(driver.runner._grammars, "masks", lambda sampled, choice: (None, set[int]()))
+        first = driver.step(decode=(0, 1))
+    second = driver.step(decode=(0, 1))
+    done = first if who == "here" else second
+    assert read(first.tokens) == ([-1, -1] if who == "here" else [0, 0])
+    assert {failure.row: failure.message.split(":")[0] for failure in done.failures} == {0: "grammar", 1: "grammar"}
+    assert [failure.row for failure in second.failures] == [0, 1]
+    assert read(second.tokens) == [-1, -1]
+
+
+def test_rows_at_their_limit_are_told_among_others(driver: Driver) -> None:
+    samplings = [SamplingParams(temperature=0.0, max_new_tokens=limit, regex="[0-9]{2}") for limit in (1, 2, 3)]
+    done = driver.step(*(driver.extend(row, PROMPT, sampling) for row, sampling in enumerate(samplings)))
+    assert not done.accepting
+    done = driver.step(decode=(0, 1, 2))
+    assert read(done.accepting) == [0, 1]
+    assert read(driver.step(decode=(0, 1, 2)).tokens)[2] in EOS
 
 
 def test_the_next_step_can_be_launched_before_a_bound_row_has_taken_its_token(

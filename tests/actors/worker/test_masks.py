@@ -16,6 +16,10 @@ from callboard.actors.worker.masks import RowMasks
 REGEXES = ("[0-9]+", "a|b", "(x|y)z", ".*")
 
 
+def token_of(byte: str) -> int:
+    return ord(byte) - ord("!")
+
+
 @pytest.fixture(params=["at once", "beside"])
 def beside(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     monkeypatch.setattr(masks, "_WORTH_HANDING_OVER", 0)
@@ -65,3 +69,41 @@ def test_a_row_that_begins_anew_has_nothing_of_the_one_before(
     monkeypatch.setattr(masks, "_WORTH_HANDING_OVER", 1 << 30)  # too little to hand over
     kept.begin([(after, 0)])
     assert kept.take([(after, 0)])[0].tobytes() == after.compute_bitmask()[: 4 * cache.mask_words]
+
+
+def test_matchers_take_their_tokens_before_their_masks_are_filled(tiny: Path, beside: bool) -> None:
+    cache = GrammarCache(tiny)
+    kept = RowMasks(3, cache.mask_words, beside=beside)
+    numbered = [(cache.matcher(Constraint("regex", "[0-9]-?")), row) for row in range(3)]
+    kept.advance(numbered, [*map(token_of, "78x")])
+    found_RW = kept.take(numbered)
+    after = cache.matcher(Constraint("regex", "[0-9]-?"))
+    assert after.consume_token(token_of("7"))
+    for _, row in numbered[:2]:
+        assert found_RW[row].tobytes() == after.compute_bitmask()[: 4 * cache.mask_words]
+    assert kept.stopped(np.arange(3)).tolist() == [False, False, True]
+    assert [matcher.is_error() for matcher, _ in numbered] == [False, False, True]
+
+
+def test_rows_that_can_only_end_are_told(tiny: Path, beside: bool) -> None:
+    cache = GrammarCache(tiny)
+    kept = RowMasks(2, cache.mask_words, beside=beside)
+    numbered = [(cache.matcher(Constraint("regex", regex)), row) for row, regex in enumerate(("[0-9]", "[0-9]+"))]
+    for tokens, stopped in (([], [False, False]), ([token_of("1")] * 2, [True, False])):
+        kept.advance(numbered, tokens)
+        kept.take(numbered)
+        assert kept.stopped(np.arange(2)).tolist() == stopped
+
+
+def test_nothing_is_filled_beside_before_the_start(tiny: Path) -> None:
+    cache = GrammarCache(tiny)
+    kept = RowMasks(64, cache.mask_words, beside=True)
+    matcher = cache.matcher(Constraint("regex", "[0-9]{2}"))
+    numbered = [(cache.matcher(Constraint("regex", "[0-9]{2}")), row) for row in range(64)]
+    assert kept.hands_over(64)
+    kept.advance(numbered, [token_of("1")] * 64)
+    assert matcher.compute_bitmask() == numbered[0][0].compute_bitmask()
+    kept.start()
+    kept.end()
+    assert matcher.consume_token(token_of("1"))
+    assert matcher.compute_bitmask() == numbered[0][0].compute_bitmask()
