@@ -23,7 +23,8 @@ News = Sequence[tuple[int, Delta]]
 class Work(msgspec.Struct, frozen=True):
     """One generation to run.  prompt: int32 token ids; the client's text is tokenized once, before.
 
-    tenant, salt: on whose behalf, and what parts its cache further (`Engine.generate`).
+    tenant, salt: on whose behalf, and what parts its cache further (`Engine.generate`).  lease, program: of a client's
+    program (`Prompt`); 0 for none.
     """
 
     prompt: bytes
@@ -31,14 +32,16 @@ class Work(msgspec.Struct, frozen=True):
     tag: str
     tenant: str = ""
     salt: str = ""
+    lease: int = 0
+    program: int = 0
 
 
 async def complete(service: Service, works: Sequence[Work]) -> list[Completed]:
     """Run all to their ends, side by side."""
     if len(works) == 1:
-        return [await _complete(service, works[0], 0)]
+        return [await _complete(service, works[0], works[0].program)]
     results: list[Completed | None] = [None] * len(works)
-    with _program(service) as program:
+    with _program(service, works) as program:
 
         async def one(index: int) -> None:
             results[index] = await _complete(service, works[index], program)
@@ -48,8 +51,11 @@ async def complete(service: Service, works: Sequence[Work]) -> list[Completed]:
 
 
 @contextmanager
-def _program(service: Service) -> Iterator[int]:
+def _program(service: Service, works: Sequence[Work]) -> Iterator[int]:
     """Give the generations of one request a number, by which the scheduler knows for how many its client waits."""
+    if works[0].program:  # the client has given one itself
+        yield works[0].program
+        return
     number = service.lease()
     try:
         yield number
@@ -60,7 +66,8 @@ def _program(service: Service) -> Iterator[int]:
 def _prompt(work: Work, program: int) -> Prompt | bytes:
     if not program:
         return work.prompt
-    return Prompt(tokens=work.prompt, fresh=len(work.prompt) // 4, program=program)  # all of it may be healed
+    fresh = len(work.prompt) // 4  # all of it may be healed
+    return Prompt(tokens=work.prompt, fresh=fresh, lease=work.lease, program=program)
 
 
 async def _complete(service: Service, work: Work, program: int) -> Completed:
@@ -82,12 +89,12 @@ async def stream(service: Service, works: Sequence[Work], tell: Callable[[News],
         if len(works) == 1:
             await _stream_one(service, works[0], tell, pace)
         else:
-            with _program(service) as program:
+            with _program(service, works) as program:
                 await _stream_many(service, works, tell, pace, program)
 
 
 async def _stream_one(service: Service, work: Work, tell: Callable[[News], Awaitable[None]], pace: Pace) -> None:
-    async with aclosing(_generate(service, work, 0)) as deltas:
+    async with aclosing(_generate(service, work, work.program)) as deltas:
         async for delta in deltas:  # what comes while nobody asks merges in the engine's reader
             await tell(((0, delta),))
             if delta.finish is None:

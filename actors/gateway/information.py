@@ -80,7 +80,9 @@ async def model_info(room: Room, exchange: Exchange, body: bytes) -> None:
     del body
     info = {str(key): value for key, value in room.service.model_info().items()}
     path = str(info.get("model_path", info.get("path", room.service.name)))
-    await exchange.reply_json({"model_path": path, "tokenizer_path": path, "is_generation": True, **info})
+    await exchange.reply_json(
+        {"model_path": path, "tokenizer_path": path, "is_generation": True, "programs": True, **info}
+    )
 
 
 async def server_info(room: Room, exchange: Exchange, body: bytes) -> None:

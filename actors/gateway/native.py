@@ -15,6 +15,7 @@ from .exchange import Exchange
 from .fields import Rules, convert, listed, parse, stops
 from .generation import News, Work, complete, stream
 from .openai_fields import PRIORITY, expect_choices
+from .programs import program_leases
 from .reasoning import behind_reasoning
 from .room import Room
 from .salts import salt_of
@@ -39,6 +40,7 @@ class GenerateRequest(msgspec.Struct, kw_only=True):
     rid: str | list[str] | None = None
     cache_salt: str | list[str] | None = None
     extra_key: str | list[str] | None = None
+    program: Any = None
 
 
 class NativeSampling(msgspec.Struct, kw_only=True):
@@ -126,8 +128,14 @@ async def generate(room: Room, exchange: Exchange, body: bytes) -> None:
         if request.require_reasoning:
             sampling = await behind_reasoning(room, sampling, tokens, text)
         works.extend(Work(tokens, one, name, exchange.tenant, salt) for one in sampling.spread(n))
+    with program_leases(room, exchange, request.program) as (lease, program):
+        if program:
+            works = [msgspec.structs.replace(work, lease=lease, program=program) for work in works]
+        await _answer(room, exchange, request, works, many=batch or n > 1)
+
+
+async def _answer(room: Room, exchange: Exchange, request: GenerateRequest, works: list[Work], *, many: bool) -> None:
     outputs = [_Output(room, work, request.return_text_in_logprobs) for work in works]
-    many = batch or n > 1
     if request.stream:
         await _stream(room, exchange, works, outputs, many)
         return

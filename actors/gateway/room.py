@@ -12,6 +12,7 @@ from .metrics import Metrics
 from .options import GatewayOptions
 from .pace import Pace
 from .service import Service
+from .sessions import Sessions
 from .token_text import TokenText
 
 __all__ = ["Room"]
@@ -27,6 +28,7 @@ class Room:
         self.authority = Authority(options)
         self.metrics = Metrics(tenants={one.tenant for one in options.api_keys})
         self.pace = Pace(options.stream_interval_ms)
+        self.sessions = Sessions(service)
         self.began = int(time.time())
         self.stopping = False
         self.live: set[anyio.CancelScope] = set()
@@ -51,6 +53,7 @@ class Room:
     async def drain(self, grace_s: float) -> None:
         """Take no more requests; give those in progress `grace_s` seconds, then cancel them."""
         self.stopping = True
+        self.sessions.stop()  # they would go on for ever
         if not self.live:
             return
         try:

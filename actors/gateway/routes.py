@@ -17,6 +17,7 @@ from .chat import chat
 from .completions import completions
 from .exchange import Exchange
 from .native import generate
+from .programs import end_programs, open_programs
 from .reasoning import separate_reasoning
 from .refusal import ClientLeft, Refusal, as_refusal
 from .room import Room
@@ -59,6 +60,8 @@ ROUTES = (
     RouteEntry("/detokenize", ("POST",), "key", information.detokenize),
     RouteEntry("/v1/detokenize", ("POST",), "key", information.detokenize),
     RouteEntry("/separate_reasoning", ("POST",), "key", separate_reasoning),
+    RouteEntry("/programs", ("POST",), "key", open_programs),
+    RouteEntry("/programs/end", ("POST",), "key", end_programs),
     RouteEntry("/abort_request", ("POST",), "key", information.abort_request),
     RouteEntry("/flush_cache", ("GET", "POST"), "admin", information.flush_cache),
 )

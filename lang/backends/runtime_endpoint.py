@@ -9,6 +9,7 @@ from functools import partial
 from ssl import SSLContext
 from typing import Any, cast
 
+import anyio
 import msgspec
 
 from ...actors.backend import Prompt, Scores
@@ -21,6 +22,7 @@ from .capabilities import EVERYTHING, Capabilities
 from .fault import Retries
 from .http import HttpBackend
 from .native import NativeReply, native_request
+from .program_session import ProgramSession
 from .remote import Attempt
 from .scoring import ReadToken, score_read
 from .templates import template_named
@@ -44,7 +46,9 @@ class RuntimeEndpoint(HttpBackend):
     verify: a PEM file of certificates to trust, or an SSLContext.  The chat template is `chat_template`, or the one
     called `chat_template_name`, or what the server tells of its own; a server that tells none gets roles written
     plainly.  Entering it asks the server for its model: GenerationFailed if it cannot be reached.  `heal`, and
-    constraints that bind behind reasoning, are among its capabilities from then on, if the server tells of them.
+    constraints that bind behind reasoning, are among its capabilities from then on, if the server tells of them.  So
+    does a callboard server of programs: it hears which requests are of one, and when that is over, and keeps its KV for
+    it as for programs of its own.
     """
 
     knows_texts = True
@@ -77,6 +81,7 @@ class RuntimeEndpoint(HttpBackend):
         self._template_given = chat_template is not None
         self._incremental = False
         self._markers: Markers | None = None  # of the reasoning that the server tells from answers
+        self._session: ProgramSession | None = None  # with a server that knows of programs
         self.model_info: dict[str, Any] = {}
 
     @property
@@ -94,6 +99,16 @@ class RuntimeEndpoint(HttpBackend):
             server = {}
         self._learn_abilities(server)
         self._incremental = bool(server.get("incremental_streaming_output") or server.get("stream_output"))
+        if self.model_info.get("programs") is True:
+            await self._open_session(stack)
+
+    async def _open_session(self, stack: AsyncExitStack) -> None:
+        assert self._http is not None, "it is connected"
+        self._session = session = ProgramSession(self._http, self.who)
+        stack.callback(setattr, self, "_session", None)
+        group = await stack.enter_async_context(anyio.create_task_group())
+        stack.callback(group.cancel_scope.cancel)
+        await group.start(session.run)
 
     def _learn_abilities(self, server: Mapping[str, Any]) -> None:
         """Take up what not every server can; `server` is what /server_info tells."""
@@ -125,6 +140,8 @@ class RuntimeEndpoint(HttpBackend):
     def _attempt(self, prompt: Prompt, sampling: SamplingParams) -> Attempt:
         self._verify_markers(sampling.reasoning)
         body = {**native_request(prompt.text, sampling), **self._shown(prompt), "stream": True}
+        if self._session is not None and (program := self._session.name(prompt)) is not None:
+            body["program"] = program
 
         async def attempt() -> AsyncGenerator[Delta, None]:
             reply = NativeReply(self.who, sampling, incremental=self._incremental)
@@ -142,6 +159,13 @@ class RuntimeEndpoint(HttpBackend):
             raise InvalidRequest(
                 "model_type", f"its reasoning ends with {asked.end!r}, and what {self.who} parts ends with {told.end!r}"
             )
+
+    def lease(self) -> int:
+        return 0 if self._session is None else self._session.lease()
+
+    def release(self, lease: int) -> None:
+        if self._session is not None:
+            self._session.release(lease)
 
     def verify_image(self, url: str) -> None:
         if self.model_info.get("has_image_understanding") is False:
