@@ -11,7 +11,7 @@ from ..actors.errors import InvalidRequest
 from .crossing import await_in, running_loop, wait_in
 from .stream_state import StreamState
 from .tracks import awaiting
-from .variable import Variable
+from .variable import Generation, Variable
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ class TextReader:
     """Read the text of one stream, or one of its variables.
 
     In a body, the text ends where everything asked for so far is said; from outside, where the program ends.
-    with_meta: a chunk is (text, what is known of the variable); the last one knows how it ended, and may be empty.
+    with_meta: a chunk is (text, what is known of the variable), with the log-probabilities that no earlier chunk had;
+    the last one knows how it ended, and may be empty.
     """
 
     def __init__(self, stream: StreamState, var_name: str | None, *, inside: bool, with_meta: bool = False) -> None:
@@ -87,6 +88,7 @@ class TextReader:
         self._variable: Variable | None = None
         self._seen = 0  # characters of the text, or of the variable
         self._ended = False  # the last meta data was given
+        self._told = 0  # log-probabilities that earlier chunks had
 
     async def read(self) -> Any:
         """Wait for the next chunk."""
@@ -116,7 +118,12 @@ class TextReader:
     def _item(self, chunk: str) -> Any:
         if not self._with_meta:
             return chunk
-        return chunk, None if self._variable is None else self._variable.meta_info()
+        origin: Any = None if self._variable is None else self._variable.origin
+        if not isinstance(origin, Generation):
+            return chunk, None if self._variable is None else self._variable.meta_info()
+        meta = origin.meta_info(self._told)
+        self._told = len(origin.logprobs)
+        return chunk, meta
 
     def _unread(self, over: bool) -> tuple[str, bool]:
         """Give the text that was not read, and whether no more can come."""

@@ -73,8 +73,11 @@ class Generation:
             self.input_logprobs += delta.input_logprobs
         self.finish = delta.finish
 
-    def meta_info(self) -> dict[str, Any]:
-        """Give SGLang's names for it; finish_reason is None while it goes on."""
+    def meta_info(self, since: int = 0) -> dict[str, Any]:
+        """Give SGLang's names for it; finish_reason is None while it goes on.
+
+        since: how many log-probabilities of the output are told already; output_token_logprobs_length is that of all.
+        """
         finish = self.finish
         inside = 0 if finish is None or finish.healed is None else finish.healed.inside
         if finish is None:
@@ -92,7 +95,8 @@ class Generation:
         if finish is not None and finish.healed is not None:
             meta["healed"] = finish.healed.text
         if self.logprobs:
-            told = self.logprobs[inside:]
+            told = self.logprobs[max(inside, since) :]
+            meta["output_token_logprobs_length"] = len(self.logprobs) - inside
             meta["output_token_logprobs"] = [self._triple(item.token, item.logprob) for item in told]
             meta["output_top_logprobs"] = [self._tops(item) for item in told]
         if self.input_logprobs:

@@ -23,8 +23,8 @@ def packed(text: str) -> bytes:
 class ScriptedBackend(Backend):
     """Give one line of the script a generation.  A token is a byte.
 
-    A line is a list of: text to say, an error to raise, a function to await.  A line that is a Finish says how it
-    ends; None cuts the stream.  It counts what is open, and remembers what it was asked.
+    A line is a list of: text to say, a Delta to give, an error to raise, a function to await.  A line that is a Finish
+    says how it ends; None cuts the stream.  It counts what is open, and remembers what it was asked.
     """
 
     def __init__(self, *lines: Any) -> None:
@@ -76,6 +76,9 @@ class ScriptedBackend(Backend):
                     return
                 if callable(item):
                     await item()
+                elif isinstance(item, Delta):
+                    count += len(item.tokens)
+                    yield item
                 else:
                     count += len(item.encode())
                     yield Delta(text=item, tokens=tuple(item.encode()))

@@ -9,6 +9,7 @@ import anyio.lowlevel
 import pytest
 
 import callboard as cb
+from callboard.actors.messages import Delta, TokenLogprob
 
 pytestmark = pytest.mark.anyio
 
@@ -69,6 +70,23 @@ async def test_meta_data_comes_with_the_chunks(scripted: Any) -> None:
         assert chunks[-1][1]["completion_tokens"] == 1
         with pytest.raises(cb.InvalidRequest, match="return_meta_data"):
             state.text_async_iter(return_meta_data=True)
+
+
+async def test_chunks_have_the_log_probabilities_that_none_before_had(scripted: Any) -> None:
+    more = anyio.Event()
+    pieces = [Delta(text=text, tokens=(ord(text),), logprobs=(TokenLogprob(ord(text), -1.0),)) for text in "abc"]
+    async with scripted([pieces[0], more.wait, *pieces[1:]], ["d"]) as backend:
+        with anyio.fail_after(20):
+            state = await question.arun(backend=backend, stream=True)
+            reader = state.text_async_iter("x", return_meta_data=True)
+            first = await anext(reader)
+            more.set()
+            chunks = [first, *[chunk async for chunk in reader]]
+    told = [[token for _, token, _ in meta["output_token_logprobs"]] for _, meta in chunks]
+    assert [len(ids) for ids in told] == [len(text) for text, _ in chunks]
+    assert [token for ids in told for token in ids] == [97, 98, 99]
+    assert [meta["output_token_logprobs_length"] for _, meta in chunks][-1] == 3
+    assert [token for _, token, _ in state.get_meta_info("x")["output_token_logprobs"]] == [97, 98, 99]
 
 
 async def test_late_readers_get_everything(scripted: Any) -> None:

@@ -104,6 +104,7 @@ async def test_meta_info_tells_tokens_and_logprobs(scripted: Any) -> None:
         "completion_tokens": 1,
         "num_retractions": 0,
         "output_ids": [1],
+        "output_token_logprobs_length": 1,
         "output_token_logprobs": [(-0.5, 1, None)],
         "output_top_logprobs": [[(-0.5, 1, None), (-1.0, 2, None)]],
         "input_token_logprobs": [(-2.0, 9, None)],
