@@ -8,13 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.random import key_of
 from ...kernels.sampler.adjustments import Adjustments
 from ...kernels.sampler.logprobs import log_probabilities
 from ...kernels.sampler.parameters import DeviceSampling
 from ...kernels.sampler.sampler import Sampler
-from ..sampling import SamplingParams
-from .rows import GREEDY_BELOW, Rows
+from .rows import RANDOM, Rows
 
 __all__ = ["DeviceDraw"]
 
@@ -28,27 +26,25 @@ class DeviceDraw:
         self._parameters = DeviceSampling.empty(lines, rows.device)
         self._sampler = Sampler(lines, rows.vocabulary, rows.device)
         self.blocks, self.block = self._sampler.blocks, self._sampler.block
-        self._begun: list[tuple[int, int, float, int, float, float]] = []
+        self._begun: list[int] = []
 
-    def begin(self, row: int, sampling: SamplingParams, seed: int) -> None:
-        """Take a row's parameters, to be sent with the step that begins it."""
-        if sampling.temperature < GREEDY_BELOW or sampling.top_k == 1:
-            self._begun.append((key_of(seed), row, 0.0, 0, 1.0, 0.0))
-            return
-        top_k = sampling.top_k if 1 <= sampling.top_k < self._rows.vocabulary else 0
-        self._begun.append((key_of(seed), row, sampling.temperature, top_k, sampling.top_p, sampling.min_p))
+    def begin(self, row: int) -> None:
+        """Note that a row has begun: its parameters are to be sent with the step that begins it."""
+        self._begun.append(row)
 
     def staged(self) -> list[np.ndarray]:
         """Give what has begun, for a transfer; keys first, two words each, so that they stand at an even place."""
-        begun, self._begun = self._begun, []
-        keys, rows, temperatures, top_k, top_p, min_p = zip(*begun, strict=True) if begun else ((),) * 6
+        begun, self._begun = np.array(self._begun, np.int32), []
+        rows = self._rows
+        random = (rows.features[begun] & RANDOM) != 0  # of the others Rows keeps no parameters
+        top_k = np.where(random, rows.top_k[begun], 0)
         return [
-            np.array(keys, np.int64).view(np.int32),
-            np.array(rows, np.int32),
-            np.array(temperatures, np.float32),
-            np.array(top_k, np.int32),
-            np.array(top_p, np.float32),
-            np.array(min_p, np.float32),
+            rows.keys[begun].view(np.int32),
+            begun,
+            np.where(random, rows.temperature[begun], 0.0).astype(np.float32),
+            np.where(top_k < rows.vocabulary, top_k, 0).astype(np.int32),
+            np.where(random, rows.top_p[begun], 1.0).astype(np.float32),
+            np.where(random, rows.min_p[begun], 0.0).astype(np.float32),
         ]
 
     def write(self, sent: Sequence[Tensor]) -> None:

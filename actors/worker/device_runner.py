@@ -105,7 +105,7 @@ class DeviceRunner(Runner):
 
     def _begin(self, extend: Extend, begin: Begin) -> None:
         super()._begin(extend, begin)
-        self._draw.begin(extend.row, begin.sampling, begin.seed)
+        self._draw.begin(extend.row)
 
     def forward(self, step: Step) -> DevicePass:
         running = DevicePass(step.number, perf_counter())

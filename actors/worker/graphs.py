@@ -21,7 +21,6 @@ from ...kernels.attention.row_groups import Groups, PackedGroups
 from ...kernels.kv_pool import KVPool
 from ...kernels.sampler.adjustments import Adjustments
 from ...models.model import Model
-from ..sampling import SamplingParams
 from .decodes import Decodes, padded, views
 from .graph_memory import GraphMemory
 from .rows import Rows
@@ -50,12 +49,12 @@ class Draw(Protocol):
     blocks: int
     block: int
 
-    def begin(self, row: int, sampling: SamplingParams, seed: int) -> None:
-        """Take how a row is to be sampled."""
+    def begin(self, row: int) -> None:
+        """Note that a row has begun, and is to be sampled as Rows says."""
         ...
 
     def staged(self) -> list[np.ndarray]:
-        """Give what was taken, to be sent first of all with the step that begins the rows."""
+        """Give how rows that have begun are to be sampled, to be sent first of all with the step that begins them."""
         ...
 
     def write(self, sent: Sequence[Tensor]) -> None:

@@ -17,7 +17,7 @@ __all__ = ["Prefixes"]
 class Prefixes:
     """Keep what rows begin with until the step that begins them is sent."""
 
-    __slots__ = ("_ends", "_offsets", "_rows", "_sent", "_slots", "_told")
+    __slots__ = ("_ends", "_last", "_offsets", "_rows", "_sent", "_slots", "_told")
 
     def __init__(self) -> None:
         self._clear()
@@ -29,9 +29,18 @@ class Prefixes:
         self._slots: list[bytes] = []
         self._sent = 0  # how many slots these are
         self._told: dict[tuple[int, bytes], list[tuple[bytes, int]]] = {}  # by length and last slot
+        self._last = (b"", 0)  # what was told last: branches come one behind the other
 
     def add(self, row: int, slots: bytes) -> None:
         """Let a row begin with slots, int32; those of an earlier row are not sent again."""
+        if slots != self._last[0]:
+            self._last = (slots, self._offset(slots))
+        self._rows.append(row)
+        self._ends.append(len(slots) // 4)
+        self._offsets.append(self._last[1])
+
+    def _offset(self, slots: bytes) -> int:
+        """Tell where slots stand among those sent; they join them if they do not yet."""
         # A step of 256 branches would else hash or copy megabytes; those that look the same are compared.
         known = self._told.setdefault((len(slots), slots[-4:]), [])
         offset = next((offset for other, offset in known if other == slots), None)
@@ -40,9 +49,7 @@ class Prefixes:
             self._slots.append(slots)
             self._sent += len(slots) // 4
             known.append((slots, offset))
-        self._rows.append(row)
-        self._ends.append(len(slots) // 4)
-        self._offsets.append(offset)
+        return offset
 
     def staged(self) -> tuple[list[np.ndarray], int]:
         """Give what has been added, for a transfer: two arrays, int32; and how many slots are to be written."""

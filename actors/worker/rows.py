@@ -52,8 +52,11 @@ LOGPROB = 128
 GREEDY_BELOW = 1e-6
 
 
+_NOTHING = np.zeros(0, np.int64)
+
+
 def _nothing() -> np.ndarray:
-    return np.zeros(0, np.int64)
+    return _NOTHING
 
 
 @dataclass(slots=True)
@@ -163,8 +166,8 @@ class Rows:
         self.temperature[row] = sampling.temperature
         self.top_p[row] = sampling.top_p
         self.min_p[row] = sampling.min_p
-        self.top_k[row] = self.vocabulary if sampling.top_k < 1 else min(sampling.top_k, self.vocabulary)
-        if self.top_k[row] < self.vocabulary or sampling.top_p < 1.0:
+        self.top_k[row] = top_k = self.vocabulary if sampling.top_k < 1 else min(sampling.top_k, self.vocabulary)
+        if top_k < self.vocabulary or sampling.top_p < 1.0:
             features |= SORTED
         return features | RANDOM | (MIN_P if sampling.min_p > 0.0 else 0)
 
