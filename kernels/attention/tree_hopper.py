@@ -60,7 +60,7 @@ def gather(
     COPY_WARPS: gl.constexpr,
 ):
     """Copy the keys and values of every block of every item of this program, the last block of an item first."""
-    k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B, _ = ring
+    k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B, _turns = ring
     ENTRY: gl.constexpr = KV_HEADS * 2 * D
     ACROSS: gl.constexpr = D // 8  # threads that copy one key, 16 bytes each
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // ACROSS, ACROSS], [COPY_WARPS, 1], [1, 0])
