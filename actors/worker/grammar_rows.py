@@ -30,6 +30,7 @@ class _Bound:
     """The sampled rows that their matchers bind.
 
     indices: among the sampled.  numbered: matchers, each with its row.  limits_G: tokens after which each ends, int64.
+    masks: theirs, None if there are no such rows.
     """
 
     indices: list[int]
@@ -37,6 +38,7 @@ class _Bound:
     indices_G: npt.NDArray[np.int64]
     rows_G: npt.NDArray[np.int64]
     limits_G: npt.NDArray[np.int64]
+    masks: Masks | None
 
 
 class GrammarRows:
@@ -83,17 +85,18 @@ class GrammarRows:
     def masks(self, sampled: Sampled, choice: Choice) -> tuple[Masks | None, set[int]]:
         """Give the masks, and the indices of the rows whose text is complete and can only end."""
         bound = self._find(sampled, choice)
-        if not bound.indices or self._masks is None:
-            return None, set()
-        words_RW = self._masks.take(bound.numbered)
         complete: set[int] = set()
-        for place in np.flatnonzero(self._masks.stopped(bound.rows_G)).tolist():
+        if bound.masks is None or self._masks is None:
+            return None, complete
+        self._masks.take(bound.numbered)
+        stopped_G = self._masks.stopped(bound.rows_G)
+        for place in np.flatnonzero(stopped_G).tolist() if stopped_G.any() else ():
             matcher, row = bound.numbered[place]
             if matcher.is_error():
                 self._fail(self._rows.live(row), matcher)
             else:
                 complete.add(bound.indices[place])
-        return Masks(bound.indices, bound.rows_G.tolist(), words_RW), complete
+        return bound.masks, complete
 
     def settle(
         self, result: Result, sampled: Sampled, choice: Choice, surplus: frozenset[int]
@@ -161,7 +164,10 @@ class GrammarRows:
                 numbered.append((extras.matcher, row))
                 limits.append(extras.limit)
         rows = [row for _, row in numbered]
-        bound = _Bound(indices, numbered, *(np.array(each, np.int64) for each in (indices, rows, limits)))
+        masks = None
+        if indices and self._masks is not None:
+            masks = Masks.of(indices, rows, len(sampled.rows), self._masks.words_RW)
+        bound = _Bound(indices, numbered, *(np.array(each, np.int64) for each in (indices, rows, limits)), masks)
         if not self._forced.enabled:  # else rows are ahead now and then
             self._bound = choice, bound
         return bound

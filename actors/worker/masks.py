@@ -29,17 +29,22 @@ _WORTH_HANDING_OVER = 512
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """What grammars allow some of N sampled rows: a line of words_RW, int32, for each of `indices` among the N."""
+    """What grammars allow some of N sampled rows: a line of words_RW, int32, for each of `indices` among the N.
+
+    lines_N: the line of each of the N, int32, -1 for those that are free.
+    """
 
     indices: list[int]
     lines: list[int]
+    lines_N: npt.NDArray[np.int32]
     words_RW: npt.NDArray[np.int32]
 
-    def lines_of(self, count: int) -> npt.NDArray[np.int32]:
-        """Name the line of each of `count` rows, int32, -1 for those that are free."""
+    @classmethod
+    def of(cls, indices: list[int], lines: list[int], count: int, words_RW: npt.NDArray[np.int32]) -> Masks:
+        """Tell that of `count` rows these have these lines."""
         lines_N = np.full(count, -1, np.int32)
-        lines_N[self.indices] = self.lines
-        return lines_N
+        lines_N[indices] = lines
+        return cls(indices, lines, lines_N, words_RW)
 
     def apply(self, logits_NV: Tensor) -> None:
         """Keep what is not allowed out of the logits, in place."""
@@ -90,14 +95,17 @@ class RowMasks:
     tokens and masks cost.  Beside a GPU there is no need: its passes are only launched, so what samples may do it.
 
     A matcher is the thread's from `begin` or `advance` to `take`.
+
+    words_RW: a line a row, which is its mask from `take` on until it is begun or advanced again.
     """
 
     def __init__(self, rows: int, words: int, *, beside: bool) -> None:
-        self._masks_RW = np.zeros((rows, words), np.int32)
+        self.words_RW = np.zeros((rows, words), np.int32)
         self._stopped_R = np.zeros(rows, np.bool_)
         self._filler = MaskFiller()
         self._beside = Beside("callboard-masks") if beside else None
-        self._due: list[Job | None] = [None] * rows
+        self._filled: list[Job | None] = [None] * rows  # by whom; None if nobody was asked since the matcher changed
+        self._latest: tuple[list[tuple[LLMatcher, int]], Job] | None = None
 
     def end(self) -> None:
         """Let go of the thread, when it has done what it was given."""
@@ -106,7 +114,7 @@ class RowMasks:
 
     def hands_over(self, count: int) -> bool:
         """Tell whether so many rows' tokens and masks are worth another thread's while."""
-        return self._beside is not None and count * self._masks_RW.shape[1] >= _WORTH_HANDING_OVER
+        return self._beside is not None and count * self.words_RW.shape[1] >= _WORTH_HANDING_OVER
 
     def begin(self, numbered: list[tuple[LLMatcher, int]]) -> None:
         """Have masks filled of rows whose matchers have changed, each given with its row."""
@@ -127,12 +135,15 @@ class RowMasks:
         if self._beside is not None:
             self._beside.start()
 
-    def take(self, numbered: list[tuple[LLMatcher, int]]) -> npt.NDArray[np.int32]:
-        """Give all lines once those of these rows are filled; one holds until its row is begun or advanced again."""
-        missing = [one for one in numbered if not self._settle(one[1])]
+    def take(self, numbered: list[tuple[LLMatcher, int]]) -> None:
+        """Wait until these rows' lines are filled."""
+        self.start()
+        if self._latest is not None and self._latest[0] is numbered:  # all of them at once, step after step
+            self._latest[1].wait()
+            return
+        missing = [one for one in numbered if not self._wait(one[1])]
         if missing:
             self._fill(missing)
-        return self._masks_RW
 
     def stopped(self, rows_G: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Tell which of the rows that were taken can only end, or have failed."""
@@ -140,32 +151,33 @@ class RowMasks:
 
     def _hand_over(self, numbered: list[tuple[LLMatcher, int]], tokens: list[int]) -> None:
         if self._beside is None or not self.hands_over(len(numbered)):
+            self.start()
+            self._latest = None
             for _, row in numbered:
-                self._settle(row)
+                self._wait(row)
+                self._filled[row] = None
             _consume(numbered, tokens)
             return
         job = self._beside.begin(lambda: self._advance(numbered, tokens))
+        self._latest = numbered, job
         for _, row in numbered:
-            self._due[row] = job
+            self._filled[row] = job
 
     def _advance(self, numbered: list[tuple[LLMatcher, int]], tokens: list[int]) -> None:
         _consume(numbered, tokens)
         self._fill(numbered)
 
     def _fill(self, numbered: list[tuple[LLMatcher, int]]) -> None:
-        self._filler.fill_lines(numbered, self._masks_RW)
+        self._filler.fill_lines(numbered, self.words_RW)
         for matcher, row in numbered:
             self._stopped_R[row] = matcher.is_stopped()
 
-    def _settle(self, row: int) -> bool:
-        """Wait until nothing is being done for a row; tells whether something was."""
-        job = self._due[row]
-        if job is None:
-            return False
-        self._due[row] = None
-        self.start()
-        job.wait()
-        return True
+    def _wait(self, row: int) -> bool:
+        """Wait until nothing is being done for a row; tells whether its line is filled."""
+        job = self._filled[row]
+        if job is not None:
+            job.wait()
+        return job is not None
 
 
 def _consume(numbered: list[tuple[LLMatcher, int]], tokens: list[int]) -> None:

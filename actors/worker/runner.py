@@ -200,7 +200,7 @@ class Runner:
         if self._native is not None and self._native.takes(logits_NV, draw):
             if masks is None:
                 return self._native(logits_NV, draw, uniform_M)
-            return self._native(logits_NV, draw, uniform_M, masks.words_RW, masks.lines_of(len(logits_NV)))
+            return self._native(logits_NV, draw, uniform_M, masks.words_RW, masks.lines_N)
         if masks is not None:
             masks.apply(logits_NV)
         return sample(logits_NV, draw, None if uniform_M is None else to_device(uniform_M, self.rows.device))

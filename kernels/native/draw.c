@@ -5,6 +5,7 @@
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "exponential.h"
 
@@ -30,6 +31,19 @@ typedef struct {
     int64_t vocabulary, bytes;
 } Row;
 
+// Whether nothing of a block of tokens is allowed: most blocks, where a grammar leaves little choice.
+INLINE int barred(const Row *row, int64_t block) {
+    if (!row->mask) return 0;
+    uint64_t bits = 0;
+    const int64_t first = block * (BLOCK / 8), left = row->bytes - first;
+    if (left > 0) memcpy(&bits, row->mask + first, left < BLOCK / 8 ? left : BLOCK / 8);
+    return !bits;
+}
+
+INLINE int64_t end_of(const Row *row, int64_t block) {
+    return (block + 1) * BLOCK < row->vocabulary ? (block + 1) * BLOCK : row->vocabulary;
+}
+
 // Which of the eight tokens from `first` on exist and are allowed: all bits of a lane, or none.
 INLINE __m256i allowed(const Row *row, int64_t first) {
     const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
@@ -48,10 +62,20 @@ INLINE __m256 eight(const Row *row, int64_t first) {
 // The greatest allowed logit: NaN if any logit is, -infinity if nothing is allowed.
 static float greatest(const Row *row) {
     __m256 most = _mm256_set1_ps(-INFINITY), strange = _mm256_setzero_ps();
-    for (int64_t i = 0; i < row->vocabulary; i += 8) {
-        const __m256 part = eight(row, i);
-        strange = _mm256_or_ps(strange, _mm256_cmp_ps(part, part, _CMP_UNORD_Q));
-        most = _mm256_max_ps(_mm256_blendv_ps(most, part, _mm256_castsi256_ps(allowed(row, i))), most);
+    for (int64_t block = 0; block * BLOCK < row->vocabulary; block++) {
+        const int64_t end = end_of(row, block);
+        if (barred(row, block)) {
+            for (int64_t i = block * BLOCK; i < end; i += 8) {
+                const __m256 part = eight(row, i);
+                strange = _mm256_or_ps(strange, _mm256_cmp_ps(part, part, _CMP_UNORD_Q));
+            }
+            continue;
+        }
+        for (int64_t i = block * BLOCK; i < end; i += 8) {
+            const __m256 part = eight(row, i);
+            strange = _mm256_or_ps(strange, _mm256_cmp_ps(part, part, _CMP_UNORD_Q));
+            most = _mm256_max_ps(_mm256_blendv_ps(most, part, _mm256_castsi256_ps(allowed(row, i))), most);
+        }
     }
     if (_mm256_movemask_ps(strange)) return NAN;
     float parts[8], best = -INFINITY;
@@ -92,7 +116,9 @@ static int64_t position(const float *weights, int64_t count, double *share) {
 static int64_t draw(const Row *row, float best, float temperature, double share, float *sums) {
     const int64_t blocks = (row->vocabulary + BLOCK - 1) / BLOCK;
     for (int64_t block = 0; block < blocks; block++) {
-        const int64_t end = (block + 1) * BLOCK < row->vocabulary ? (block + 1) * BLOCK : row->vocabulary;
+        sums[block] = 0.0f;
+        if (barred(row, block)) continue;
+        const int64_t end = end_of(row, block);
         __m256 sum = _mm256_setzero_ps();
         for (int64_t i = block * BLOCK; i < end; i += 8) sum = _mm256_add_ps(sum, weigh(row, i, best, temperature));
         float parts[8];

@@ -57,6 +57,35 @@ def test_it_chooses_what_torch_chooses(native: NativeDraw, vocabulary: int, temp
         assert torch.equal(tokens_N, wanted[0])
 
 
+@pytest.mark.parametrize("vocabulary", [63, 64, 65, 200, 4099])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_it_finds_the_few_tokens_that_a_mask_allows(native: NativeDraw, vocabulary: int, temperature: float) -> None:
+    rng = np.random.default_rng(vocabulary)
+    for width in (1, (vocabulary + 31) // 32, (vocabulary + 31) // 32 + 3):
+        covered = min(vocabulary, 32 * width)
+        bits_RV = np.zeros((ROWS, 32 * width), np.uint8)
+        for row in range(ROWS):
+            bits_RV[row, rng.choice(covered, 1 + row % 3, replace=False)] = 1
+        masks_RW = np.packbits(bits_RV, axis=1, bitorder="little").view(np.int32)
+        logits_NV, lines_N = logits(vocabulary, width), np.arange(ROWS, dtype=np.int32)
+        draw = Draw(None, torch.full((ROWS,), temperature)) if temperature else None
+        uniform_N = rng.random(ROWS) if temperature else None
+        tokens_N, best_N = native(logits_NV, draw, uniform_N, masks_RW, lines_N)
+        wanted = sample(
+            masked(logits_NV, masks_RW, lines_N), draw, None if uniform_N is None else torch.from_numpy(uniform_N)
+        )
+        assert torch.equal(best_N, wanted[1])
+        assert torch.equal(tokens_N, wanted[0])
+
+
+def test_numbers_that_are_none_are_told_even_where_nothing_is_allowed(native: NativeDraw) -> None:
+    logits_NV = torch.ones(1, 200)
+    logits_NV[0, 130] = math.nan
+    masks_RW = np.zeros((1, 7), np.int32)
+    masks_RW[0, 0] = 1
+    assert math.isnan(native(logits_NV, None, None, masks_RW, np.zeros(1, np.int32))[1][0])
+
+
 def test_some_rows_draw_and_the_others_take_the_greatest(native: NativeDraw) -> None:
     logits_NV = logits(200, 0)
     draw = Draw(torch.tensor([1, 4, 9]), torch.tensor([0.5, 1.0, 2.0]))

@@ -31,9 +31,9 @@ def test_masks_are_those_of_the_matchers(tiny: Path, beside: bool) -> None:
     kept = RowMasks(8, cache.mask_words, beside=beside)
     numbered = [(cache.matcher(Constraint("regex", regex)), 2 * row) for row, regex in enumerate(REGEXES)]
     kept.begin(numbered)
-    found_RW = kept.take(numbered)
+    kept.take(numbered)
     for matcher, row in numbered:
-        assert found_RW[row].tobytes() == matcher.compute_bitmask()[: 4 * cache.mask_words]
+        assert kept.words_RW[row].tobytes() == matcher.compute_bitmask()[: 4 * cache.mask_words]
 
 
 def test_a_matcher_that_went_on_has_a_new_mask(tiny: Path, beside: bool) -> None:
@@ -43,7 +43,8 @@ def test_a_matcher_that_went_on_has_a_new_mask(tiny: Path, beside: bool) -> None
     masks_seen: list[bytes] = []
     for _ in range(3):
         kept.begin([(matcher, 0)])
-        mask = kept.take([(matcher, 0)])[0].copy()
+        kept.take([(matcher, 0)])
+        mask = kept.words_RW[0].copy()
         masks_seen.append(mask.tobytes())
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
         assert matcher.consume_token(int(np.flatnonzero(bits)[0]))
@@ -68,7 +69,8 @@ def test_a_row_that_begins_anew_has_nothing_of_the_one_before(
     kept.begin([(before, 0)])
     monkeypatch.setattr(masks, "_WORTH_HANDING_OVER", 1 << 30)  # too little to hand over
     kept.begin([(after, 0)])
-    assert kept.take([(after, 0)])[0].tobytes() == after.compute_bitmask()[: 4 * cache.mask_words]
+    kept.take([(after, 0)])
+    assert kept.words_RW[0].tobytes() == after.compute_bitmask()[: 4 * cache.mask_words]
 
 
 def test_matchers_take_their_tokens_before_their_masks_are_filled(tiny: Path, beside: bool) -> None:
@@ -76,11 +78,11 @@ def test_matchers_take_their_tokens_before_their_masks_are_filled(tiny: Path, be
     kept = RowMasks(3, cache.mask_words, beside=beside)
     numbered = [(cache.matcher(Constraint("regex", "[0-9]-?")), row) for row in range(3)]
     kept.advance(numbered, [*map(token_of, "78x")])
-    found_RW = kept.take(numbered)
+    kept.take(numbered)
     after = cache.matcher(Constraint("regex", "[0-9]-?"))
     assert after.consume_token(token_of("7"))
     for _, row in numbered[:2]:
-        assert found_RW[row].tobytes() == after.compute_bitmask()[: 4 * cache.mask_words]
+        assert kept.words_RW[row].tobytes() == after.compute_bitmask()[: 4 * cache.mask_words]
     assert kept.stopped(np.arange(3)).tolist() == [False, False, True]
     assert [matcher.is_error() for matcher, _ in numbered] == [False, False, True]
 
@@ -93,6 +95,19 @@ def test_rows_that_can_only_end_are_told(tiny: Path, beside: bool) -> None:
         kept.advance(numbered, tokens)
         kept.take(numbered)
         assert kept.stopped(np.arange(2)).tolist() == stopped
+
+
+def test_a_row_among_others_is_not_taken_for_them(tiny: Path, beside: bool) -> None:
+    cache = GrammarCache(tiny)
+    kept = RowMasks(3, cache.mask_words, beside=beside)
+    numbered = [(cache.matcher(Constraint("regex", "[0-9]-[a-z]")), row) for row in range(3)]
+    kept.advance(numbered, [token_of("1")] * 3)
+    kept.advance(numbered[1:2], [token_of("-")])
+    for taken in (numbered, numbered):  # twice: a line holds
+        kept.take(taken)
+        for matcher, row in numbered:
+            assert kept.words_RW[row].tobytes() == matcher.compute_bitmask()[: 4 * cache.mask_words]
+    assert kept.words_RW[0].tobytes() == kept.words_RW[2].tobytes() != kept.words_RW[1].tobytes()
 
 
 def test_nothing_is_filled_beside_before_the_start(tiny: Path) -> None:
