@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -112,6 +113,15 @@ def test_the_package_list_is_the_folders() -> None:
         for path in (ROOT / folder).rglob("__init__.py")
     }
     assert listed == found
+
+
+@pytest.mark.parametrize(
+    ("room", "page"), [("actors/worker", "docs/worker.md"), ("kernels/attention", "docs/kernels.md")]
+)
+def test_a_page_that_gives_an_order_of_reading_names_every_file(room: str, page: str) -> None:
+    named = set(re.findall(r"(\w+\.py)`", (ROOT / page).read_text(encoding="utf-8")))
+    files = {path.name for path in (ROOT / room).glob("*.py")} - {"__init__.py"}
+    assert sorted(files - named) == []
 
 
 def test_import_is_free_of_heavy_libraries() -> None:
