@@ -32,11 +32,15 @@ Array = TypeVar("Array", np.ndarray, Tensor)
 
 
 class Room(NamedTuple):
-    """What a padded step has room for: the extends' tokens, the extending and the decoding rows."""
+    """What a padded step has room for: the extends' tokens, the extending and the decoding rows.
+
+    short: no row extends by more tokens than the attention's `short_queries`.
+    """
 
     tokens: int
     extends: int
     decodes: int
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +164,7 @@ def padded_batch(fields: Fields[Tensor], room: Room, sharing: Sharing, tables_RL
         groups=sharing.groups(fields.words_G),
         extend_groups=sharing.extend_groups(fields.words_G),
         room=room.tokens,
+        short=room.short,
     )
 
 

@@ -132,6 +132,7 @@ class PromptGraphs:
             tokens=padded,
             extends=min(_power(len(sizes), 4), padded, most),
             decodes=min(max(8, _power(decoding, 2)), most) if decoding else 0,
+            short=max(sizes) <= self._attention.short_queries,
         )
         if room.tokens + room.decodes > self.limit:
             return None

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from callboard.kernels.attention.interface import AttentionBatch
 from callboard.kernels.attention.triton_attention import Extend, TritonAttention
-from callboard.kernels.attention.tuning import Tuning
+from callboard.kernels.attention.tuning import ExtendTile, Tuning
 from callboard.kernels.kv_pool import KVPool
 
 KV_HEADS, HEAD_DIM = 8, 128
@@ -195,7 +195,7 @@ def sweep_extend(device: torch.device) -> list[dict[str, object]]:
         case = draw(32, rows, queries, keys, device)
         tried: list[dict[str, object]] = []
         for tile, block, warps, stages in shapes:
-            tuning = Tuning(extend_rows=tile, extend_keys=block, extend_warps=warps, extend_stages=stages)
+            tuning = Tuning(extend=ExtendTile(tile, block, warps, stages))
             us = case.time_us(case.attention(tuning))
             knobs = {"tile": tile, "block": block, "warps": warps, "stages": stages}
             tried.append({"kernel": "extend", "rows": rows, "queries": queries, "keys": keys, "us": us, **knobs})

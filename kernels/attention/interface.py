@@ -50,6 +50,7 @@ class AttentionBatch:
     for an attention that `pads`.  The rows that decode begin behind it.  Extends' tokens stand in front of it and their
     rows in front of the others, whose starts_R1 tell that they have none; tokens of no row get any result.
     query_lengths are then no truth either, and starts_R1 is only told of the rows that extend, [extends + 1].
+    short: in such a step no row that extends has more new tokens than the attention's `short_queries`.
     """
 
     query_starts_R1: Tensor
@@ -65,6 +66,7 @@ class AttentionBatch:
     groups: Groups | None = None
     extend_groups: Groups | None = None
     room: int = 0
+    short: bool = False
 
 
 class Attention(ABC):
@@ -75,9 +77,11 @@ class Attention(ABC):
     window is None it sees all of them.  `attend` looks its layer's up, so that neither it nor `plan` is told.
 
     pads: whether it takes a batch with `room`, and reads nothing else of it on the host than `lengths`, as a bound.
+    short_queries: it has another way for steps whose extends have so many new tokens at most; 0 if it has none.
     """
 
     pads: bool = False
+    short_queries: int = 0
 
     @abstractmethod
     def plan(self, batch: AttentionBatch) -> Plan:

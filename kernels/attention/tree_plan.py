@@ -33,7 +33,8 @@ class TreePlanner:
     """Decide which groups pay and how they are cut.
 
     size_bytes: of one number in the pool.  What is bounded by the rows, whatever the groups: memberships, items, and
-    the parts that are left for rows to merge.  extend_lines: of a tile of new tokens that attend alone.
+    the parts that are left for rows to merge.  extend_lines, short_lines: of a tile of new tokens that attend alone, in
+    steps with prompts and in those with nothing but short extends.
     """
 
     heads: int
@@ -42,6 +43,7 @@ class TreePlanner:
     size_bytes: int
     tuning: TreeTuning
     extend_lines: int = 128
+    short_lines: int = 32
 
     @staticmethod
     def memberships_at_most(rows: int) -> int:
@@ -69,12 +71,15 @@ class TreePlanner:
 
         Tiles of many new tokens are full of one row's, and sharing saves them nothing: groups pay where rows are short.
         """
-        tile_rows = max(1, self.extend_lines // (self.heads // self.kv_heads))
-        products = max(tile.products for tile in self.tuning.tiles)
-        tile_ns = self._tile_ns(np.array([self.extend_lines]), np.array([products]))[0]
         first_N = groups.counts_N.cumsum() - groups.counts_N
         if not len(first_N):
             return None
+        group = self.heads // self.kv_heads
+        short = queries_R[groups.members_M].max() * group <= self.short_lines
+        lines = self.short_lines if short else self.extend_lines
+        tile_rows = max(1, lines // group)
+        products = max(tile.products for tile in self.tuning.tiles)
+        tile_ns = self._tile_ns(np.array([lines]), np.array([products]))[0]
         tiles_N = np.add.reduceat(-(-queries_R // tile_rows)[groups.members_M], first_N)
         alone_N = tiles_N * self._keys_ns(groups, tile_ns)
         tokens, most = int(queries_R.sum()), _EXTEND_BYTES // (self.heads * self.head_dim * 4)

@@ -27,7 +27,7 @@ from .tree_launch import attend_shared, can_specialise
 from .tree_plan import TreePlanner
 from .tree_tuning import TreeTuning
 from .triton_plan import Items, TritonPlan, decode_items_at_most, extend_shares, list_items, list_tiles
-from .tuning import Tuning
+from .tuning import ExtendTile, Tuning
 
 __all__ = ["Extend", "TritonAttention"]
 
@@ -91,11 +91,12 @@ class TritonAttention(Attention):
         self._group = heads // kv_heads
         self._block_d = max(16, triton.next_power_of_2(head_dim))
         self._block_g = max(16, triton.next_power_of_2(self._group))
-        self._tile_rows = max(self.tuning.extend_rows, self._block_g)
-        self._tile_queries = self._tile_rows // self._group
         # Tuning speaks of keys of 256 bytes; of wider ones fewer fit into shared memory, and float32 is kept in pieces.
         key_bytes = self._block_d * dtype.itemsize * (2 if dtype == torch.float32 else 1)
-        self._extend_keys = max(16, min(self.tuning.extend_keys, self.tuning.extend_keys * 256 // key_bytes))
+        self._tile, self._short = (
+            tile.fitted(self._block_g, key_bytes) for tile in (self.tuning.extend, self.tuning.short)
+        )
+        self.short_queries = self._short.lines // self._group
         # The interpreter, which is where kernels run on a CPU, cannot multiply bfloat16.
         self._upcast = device.type == "cpu"
         self._dependent = launches_early(device)
@@ -103,10 +104,12 @@ class TritonAttention(Attention):
         self._parts_WHD = torch.empty(items, heads, head_dim, dtype=torch.float32, device=device)
         self._lse_WH = torch.empty(items, heads, dtype=torch.float32, device=device)
         self._arrived_RK = torch.zeros(max_rows, kv_heads, dtype=torch.int32, device=device)
-        split = 2 * extend_shares(kv_heads, self.tuning), kv_heads
-        self._tile_parts_PKMD = torch.empty(*split, self._tile_rows, head_dim, dtype=torch.float32, device=device)
-        self._tile_lse_PKM = torch.empty(*split, self._tile_rows, dtype=torch.float32, device=device)
-        self._tile_arrived_PK = torch.zeros(split, dtype=torch.int32, device=device)
+        # Of tiles of both kinds in turn: as many parts, and as many lines of parts, as either may have.
+        parts = [2 * extend_shares(kv_heads, tile) * kv_heads for tile in (self._tile, self._short)]
+        lines = max(count * tile.lines for count, tile in zip(parts, (self._tile, self._short), strict=True))
+        self._tile_parts_XD = torch.empty(lines, head_dim, dtype=torch.float32, device=device)
+        self._tile_lse_X = torch.empty(lines, dtype=torch.float32, device=device)
+        self._tile_arrived_X = torch.zeros(max(parts), dtype=torch.int32, device=device)
         self._dtype = dtype
         if self.windows and 0 not in self.windows:
             tree = None
@@ -115,7 +118,13 @@ class TritonAttention(Attention):
         self._tree: TreePlanner | None = None
         if tree is not None:
             self._tree = TreePlanner(
-                heads, kv_heads, head_dim, dtype.itemsize, tree.narrowed(key_bytes), self._tile_rows
+                heads,
+                kv_heads,
+                head_dim,
+                dtype.itemsize,
+                tree.narrowed(key_bytes),
+                self._tile.lines,
+                self._short.lines,
             )
         shared = 0 if tree is None else TreePlanner.parts_at_most(max_rows)
         self._shared_PHD = torch.empty(shared, heads, head_dim, dtype=torch.float32, device=device)
@@ -125,7 +134,7 @@ class TritonAttention(Attention):
     def scratch_bytes(self) -> int:
         """Tell how much memory parts of rows take, allocated once."""
         rows = self._parts_WHD.nbytes + self._lse_WH.nbytes + self._arrived_RK.nbytes
-        tiles = self._tile_parts_PKMD.nbytes + self._tile_lse_PKM.nbytes + self._tile_arrived_PK.nbytes
+        tiles = self._tile_parts_XD.nbytes + self._tile_lse_X.nbytes + self._tile_arrived_X.nbytes
         return rows + tiles + self._shared_PHD.nbytes + self._shared_lse_PH.nbytes
 
     def pack(self, groups: RowGroups, rows: int) -> PackedGroups | None:
@@ -147,8 +156,10 @@ class TritonAttention(Attention):
         if rows > extends:
             windows = set(self.windows) or {0}
             items = {window: list_items(batch, window, self.kv_heads, self.tuning) for window in windows}
-        planned = self._plan_extends(batch) if extends else None
-        return TritonPlan(batch.table_RL, extend_tokens, planned, items, batch.groups, batch.extend_groups)
+        short = batch.short if batch.room else max(batch.query_lengths[:extends], default=0) <= self.short_queries
+        tile = self._short if short else self._tile
+        planned = self._plan_extends(batch, tile) if extends else None
+        return TritonPlan(batch.table_RL, extend_tokens, planned, tile, items, batch.groups, batch.extend_groups)
 
     def attend(
         self,
@@ -178,20 +189,19 @@ class TritonAttention(Attention):
             self._decode(q_RHD, entries_SE, plan.table_RL, plan.items[window], groups, out_RHD)
         return out_THD
 
-    def _plan_extends(self, batch: AttentionBatch) -> Tensor | FlashPlan:
+    def _plan_extends(self, batch: AttentionBatch, tile: ExtendTile) -> Tensor | FlashPlan:
         if batch.starts_R1 is None:
             raise ValueError("AttentionBatch: starts_R1 is None; TritonAttention reads it on the device for extends")
         whole = not batch.room and self.extend in {"auto", "cudnn"} and can_cudnn(batch, self.head_dim, self.windows)
         if batch.room or (not whole and self.extend in {"auto", "triton"}):
-            return list_tiles(
-                batch, self._tile_queries, extend_shares(self.kv_heads, self.tuning), self.tuning.extend_part
-            )
+            shares = extend_shares(self.kv_heads, tile)
+            return list_tiles(batch, tile.lines // self._group, shares, tile.smallest_part)
         return plan_flash(batch, whole=whole)
 
     def _extend(
         self, q_THD: Tensor, entries_SE: Tensor, plan: TritonPlan, tiles_X8: Tensor, window: int, out_THD: Tensor
     ) -> None:
-        tuning, device = self.tuning, q_THD.device
+        tile, device = plan.tile, q_THD.device
         groups = None if window else plan.extend_groups
         shared_PHD = shared_lse_PH = None
         if groups is not None:
@@ -205,9 +215,9 @@ class TritonAttention(Attention):
             plan.table_RL,
             tiles_X8,
             out_THD,
-            self._tile_parts_PKMD,
-            self._tile_lse_PKM,
-            self._tile_arrived_PK,
+            self._tile_parts_XD,
+            self._tile_lse_X,
+            self._tile_arrived_X,
             None if groups is None else groups.words_W,
             shared_PHD,
             shared_lse_PH,
@@ -221,12 +231,12 @@ class TritonAttention(Attention):
             G=self._group,
             D=self.head_dim,
             BLOCK_D=self._block_d,
-            BLOCK_M=self._tile_rows,
-            BLOCK_N=self._extend_keys,
+            BLOCK_M=tile.lines,
+            BLOCK_N=tile.keys,
             HAS_GROUPS=groups is not None,
             UPCAST=self._upcast,
-            num_warps=tuning.extend_warps,
-            num_stages=tuning.extend_stages,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
         )
 
     def _share(

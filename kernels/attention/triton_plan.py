@@ -17,7 +17,7 @@ from torch import Tensor
 from .flash_extend import FlashPlan
 from .interface import AttentionBatch
 from .row_groups import Groups
-from .tuning import Tuning
+from .tuning import ExtendTile, Tuning
 from .work_list import list_decode_items, list_extend_tiles
 
 __all__ = ["Items", "TritonPlan", "decode_items_at_most", "extend_shares", "list_items", "list_tiles"]
@@ -36,13 +36,14 @@ class TritonPlan:
     """A step's work lists.  Tokens [0, extend_tokens) belong to extends, the rest to one decoding row each.
 
     items: one list for each window that layers have (0: none); empty if no row decodes.
-    extends: for our kernel, or for a library's; None if no row extends.
+    extends: for our kernel, in tiles of `tile`, or for a library's; None if no row extends.
     groups: of the decoding rows, in layers without a window.  extend_groups: of the extending ones.
     """
 
     table_RL: Tensor
     extend_tokens: int
     extends: Tensor | FlashPlan | None
+    tile: ExtendTile
     items: dict[int, Items]
     groups: Groups | None = None
     extend_groups: Groups | None = None
@@ -114,9 +115,9 @@ def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int) 
     return tiles_X8
 
 
-def extend_shares(kv_heads: int, tuning: Tuning) -> int:
+def extend_shares(kv_heads: int, tile: ExtendTile) -> int:
     """Tell in how many shares tiles' keys are cut; at most twice as many parts are one of several of a tile."""
-    return max(1, tuning.extend_programs // kv_heads)
+    return max(1, tile.programs // kv_heads)
 
 
 def _shares(kv_heads: int, tuning: Tuning) -> int:

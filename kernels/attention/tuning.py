@@ -2,9 +2,41 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["Tuning"]
+__all__ = ["ExtendTile", "Tuning"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendTile:
+    """One shape of the extend kernel: `lines` new tokens times the heads that share a key head, `keys` keys at once.
+
+    programs, smallest_part: where few tiles would leave the device idle, their keys are split over programs too, up to
+    about so many, with no fewer keys a part.
+    """
+
+    lines: int = 128
+    keys: int = 128
+    warps: int = 8
+    stages: int = 3
+    programs: int = 264
+    smallest_part: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("lines", "keys", "warps"):
+            value = getattr(self, name)
+            if value < 1 or value & (value - 1):
+                raise ValueError(f"ExtendTile: {name} is {value}; it must be a power of two")
+        for name in ("stages", "programs", "smallest_part"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"ExtendTile: {name} is {getattr(self, name)}; it must be at least 1")
+        if min(self.lines, self.keys) < 16:
+            raise ValueError(f"ExtendTile: lines is {self.lines}, keys is {self.keys}; a matrix unit's side is 16")
+
+    def fitted(self, heads: int, key_bytes: int) -> ExtendTile:
+        """Take at least so many lines, and fewer keys where one has more than the 256 bytes that tiles are made for."""
+        keys = max(16, min(self.keys, self.keys * 256 // key_bytes))
+        return replace(self, lines=max(self.lines, heads), keys=keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,9 +47,8 @@ class Tuning:
     key heads counted; as many as are resident at once, since all have as many keys.  smallest_part: no program has
     fewer keys, but the last.
 
-    Extend.  extend_rows: queries times the heads that share a key head, of one tile.  extend_keys: as decode_keys.
-    extend_programs, extend_part: where few tiles would leave the device idle, their keys are split over programs too,
-    up to about so many, with no fewer keys a part.
+    Extend.  extend: the tile of a step with prompts.  short: that of a step none of whose extends has more new tokens
+    than fit into one of these: a cached prompt's last token, a few words behind branches that were joined.
     """
 
     decode_keys: int = 64
@@ -25,29 +56,16 @@ class Tuning:
     decode_stages: int = 3
     programs: int = 528
     smallest_part: int = 64
-    extend_rows: int = 128
-    extend_keys: int = 128
-    extend_warps: int = 8
-    extend_stages: int = 3
-    extend_programs: int = 264
-    extend_part: int = 256
+    extend: ExtendTile = ExtendTile()
+    short: ExtendTile = ExtendTile(lines=32, keys=64, warps=4, programs=528, smallest_part=128)
 
     def __post_init__(self) -> None:
-        for name in ("decode_keys", "decode_warps", "extend_rows", "extend_keys", "extend_warps"):
+        for name in ("decode_keys", "decode_warps"):
             value = getattr(self, name)
             if value < 1 or value & (value - 1):
                 raise ValueError(f"Tuning: {name} is {value}; it must be a power of two")
-        for name in (
-            "decode_stages",
-            "programs",
-            "smallest_part",
-            "extend_stages",
-            "extend_programs",
-            "extend_part",
-        ):
+        for name in ("decode_stages", "programs", "smallest_part"):
             if getattr(self, name) < 1:
                 raise ValueError(f"Tuning: {name} is {getattr(self, name)}; it must be at least 1")
-        if min(self.decode_keys, self.extend_keys, self.extend_rows) < 16:
-            raise ValueError(
-                "Tuning: decode_keys, extend_keys and extend_rows must be at least 16, a matrix unit's side"
-            )
+        if self.decode_keys < 16:
+            raise ValueError(f"Tuning: decode_keys is {self.decode_keys}; a matrix unit's side is 16")

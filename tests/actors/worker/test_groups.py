@@ -140,7 +140,7 @@ def make_driver(folder: Path, *, tile_programs: int = 3, capture: bool = False) 
     from callboard.actors.worker.rows import Rows
     from callboard.kernels.attention.tree_tuning import DeviceRates, TreeTile, TreeTuning
     from callboard.kernels.attention.triton_attention import TritonAttention
-    from callboard.kernels.attention.tuning import Tuning
+    from callboard.kernels.attention.tuning import ExtendTile, Tuning
     from callboard.models.loader import load
 
     model = load(folder, device=DEVICE, dtype=torch.float32)
@@ -166,7 +166,7 @@ def make_driver(folder: Path, *, tile_programs: int = 3, capture: bool = False) 
         device=DEVICE,
         dtype=torch.float32,
         tuning=Tuning(
-            decode_keys=16, programs=12, smallest_part=16, extend_rows=16, extend_keys=16, extend_programs=12
+            decode_keys=16, programs=12, smallest_part=16, extend=(own := ExtendTile(16, 16, programs=12)), short=own
         ),
         tree=TreeTuning((tile,), smallest_part=16, rates=rates),
     )

@@ -15,11 +15,12 @@ pytest.importorskip("triton")
 from callboard.kernels.attention.interface import AttentionBatch
 from callboard.kernels.attention.reference import ReferenceAttention
 from callboard.kernels.attention.triton_attention import TritonAttention
-from callboard.kernels.attention.tuning import Tuning
+from callboard.kernels.attention.tuning import ExtendTile, Tuning
 
 from .triton_cases import MIXED, SMALL, Case, draw, wanted
 
-SPLIT = Tuning(decode_keys=16, programs=12, smallest_part=16, extend_rows=16, extend_keys=16, extend_part=8)
+PARTS = ExtendTile(16, 16, smallest_part=8)
+SPLIT = Tuning(decode_keys=16, programs=12, smallest_part=16, extend=PARTS, short=PARTS)
 
 
 def padded(case: Case, room: int, extends: int, decodes: int) -> AttentionBatch:
@@ -74,6 +75,21 @@ def test_room_that_is_nobodys_changes_nothing(
         result = attention.attend(q_THD, 0, case.pool, plan)
         told = torch.cat((result[:tokens], result[room : room + decoding]))
         torch.testing.assert_close(told.double(), expected, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_room_for_short_extends_has_smaller_tiles(short: bool) -> None:
+    shape = 4, 2, 16
+    case = draw([(1, 60), (3, 200), (1, 9)], shape, extends=2)
+    tuning = Tuning(decode_keys=16, programs=12, extend=ExtendTile(64, 16, programs=12), short=PARTS)
+    attention = TritonAttention(*shape, max_rows=8, device=DEVICE, dtype=torch.float32, tuning=tuning)
+    plan = attention.plan(replace(padded(case, 8, 4, 2), short=short))
+    assert plan.tile.lines == (16 if short else 64)
+    q_THD = torch.zeros(10, 4, 16, device=DEVICE)
+    q_THD[:4], q_THD[8] = case.q_THD[:4], case.q_THD[4]
+    result = attention.attend(q_THD, 0, case.pool, plan)
+    told = torch.cat((result[:4], result[8:9]))
+    torch.testing.assert_close(told.double(), wanted(case, attention.scale), rtol=0, atol=2e-5)
 
 
 def test_the_lengths_of_a_padded_step_may_change_behind_its_plan() -> None:

@@ -21,7 +21,7 @@ from callboard.kernels.attention.row_groups import Groups, PackedGroups, RowGrou
 from callboard.kernels.attention.tree_plan import TreePlanner
 from callboard.kernels.attention.tree_tuning import TreeTile, TreeTuning
 from callboard.kernels.attention.triton_attention import TritonAttention
-from callboard.kernels.attention.tuning import Tuning
+from callboard.kernels.attention.tuning import ExtendTile, Tuning
 
 from .tree_cases import EAGER, SMALL_TREE, Level, TreeCase, draw_tree
 from .triton_cases import SMALL, Case, wanted
@@ -161,7 +161,7 @@ def test_rows_that_decode_beside_them_have_groups_of_their_own(extends: int) -> 
 
 def test_own_keys_in_several_parts() -> None:
     """The tiles of a step are few: their own keys are spread over programs, and one of them takes the groups' parts."""
-    tuning = Tuning(extend_rows=16, extend_keys=16, extend_programs=64, extend_part=16)
+    tuning = Tuning(extend=(tile := ExtendTile(16, 16, programs=64, smallest_part=16)), short=tile)
     check(draw_tree((Level(64, (100, 90, 3, 1)),), (4, 2, 16)), (4, 2, 16), own_tuning=tuning, most=3)
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 from callboard.kernels.attention.interface import AttentionBatch
 from callboard.kernels.attention.reference import ReferenceAttention
 from callboard.kernels.attention.triton_attention import TritonAttention
-from callboard.kernels.attention.tuning import Tuning
+from callboard.kernels.attention.tuning import ExtendTile, Tuning
 
 from .triton_cases import MIXED, SMALL, Case, check, draw, wanted
 
@@ -55,9 +55,8 @@ def test_a_program_may_have_parts_of_several_rows(programs: int) -> None:
 @pytest.mark.parametrize("options", [{}, {"windows": (30,)}], ids=str)
 @pytest.mark.parametrize("parts", [2, 4])
 def test_few_tiles_of_many_keys_are_split_over_keys(parts: int, options: dict[str, Any]) -> None:
-    tuning = Tuning(
-        decode_keys=16, programs=12, extend_rows=16, extend_keys=16, extend_programs=2 * parts, extend_part=20
-    )
+    tile = ExtendTile(16, 16, programs=2 * parts, smallest_part=20)
+    tuning = Tuning(decode_keys=16, programs=12, extend=tile, short=tile)
     case = draw([(3, 90), (2, 5), (1, 50)], (6, 2, 24))
     attention = TritonAttention(6, 2, 24, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=tuning)
     tiles_X8 = attention.plan(case.batch).extends
@@ -68,9 +67,26 @@ def test_few_tiles_of_many_keys_are_split_over_keys(parts: int, options: dict[st
 
 def test_a_tile_may_have_more_parts_than_programs_were_meant() -> None:
     """A joined row is as long as all others together, and brings few tokens."""
-    tuning = Tuning(decode_keys=16, programs=12, extend_rows=16, extend_keys=16, extend_programs=16, extend_part=16)
+    tile = ExtendTile(16, 16, programs=16, smallest_part=16)
+    tuning = Tuning(decode_keys=16, programs=12, extend=tile, short=tile)
     case = draw([*((2, 30) for _ in range(8)), (3, 400), (5, 61)], (4, 2, 16))
     check(case, (4, 2, 16), tuning=tuning)
+
+
+SHORT = Tuning(
+    decode_keys=16, programs=12, extend=ExtendTile(64, 16, programs=12), short=ExtendTile(16, 32, programs=12)
+)
+
+
+@pytest.mark.parametrize(("longest", "lines"), [(8, 16), (9, 64)])
+@pytest.mark.parametrize("options", [{}, {"windows": (30,)}, {"soft_cap": 20.0}], ids=str)
+def test_a_step_of_short_extends_has_smaller_tiles(longest: int, lines: int, options: dict[str, Any]) -> None:
+    shape = 4, 2, 16
+    case = draw([(2, 90), (longest, 400), (1, 300), (1, 5)], shape)
+    attention = TritonAttention(*shape, max_rows=5, device=DEVICE, dtype=torch.float32, tuning=SHORT)
+    assert attention.short_queries == 8
+    assert attention.plan(case.batch).tile.lines == lines
+    check(case, shape, tuning=SHORT, **options)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -160,13 +176,27 @@ def test_what_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> N
     [
         ({"decode_keys": 24}, "decode_keys is 24; it must be a power of two"),
         ({"programs": 0}, "programs is 0; it must be at least 1"),
-        ({"extend_rows": 8}, "must be at least 16"),
+        ({"decode_keys": 8}, "decode_keys is 8; a matrix unit's side is 16"),
     ],
     ids=str,
 )
 def test_tuning_that_cannot_be_is_refused(arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Tuning(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lines": 24}, "lines is 24; it must be a power of two"),
+        ({"stages": 0}, "stages is 0; it must be at least 1"),
+        ({"keys": 8}, "keys is 8; a matrix unit's side is 16"),
+    ],
+    ids=str,
+)
+def test_a_tile_that_cannot_be_is_refused(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ExtendTile(**arguments)
 
 
 def test_more_rows_than_it_was_made_for_are_refused() -> None:
