@@ -167,7 +167,8 @@ class GrammarRows:
         masks = None
         if indices and self._masks is not None:
             masks = Masks.of(indices, rows, len(sampled.rows), self._masks.words_RW)
-        bound = _Bound(indices, numbered, *(np.array(each, np.int64) for each in (indices, rows, limits)), masks)
+        indices_G, rows_G, limits_G = (np.array(each, np.int64) for each in (indices, rows, limits))
+        bound = _Bound(indices, numbered, indices_G, rows_G, limits_G, masks)
         if not self._forced.enabled:  # else rows are ahead now and then
             self._bound = choice, bound
         return bound
