@@ -145,7 +145,7 @@ class Runner:
         """Launch a forward pass whose inputs are on the device, and the logits and scores that it is wanted for."""
         plan, index_N, sampling = self._attention.plan(batch.attention), batch.index_N, len(batch.sampled.rows) > 0
         asked = read_asked(step.extends)
-        ends_M = to_device(list(asked.ends), self.rows.device) if asked.ends else None
+        ends_M = to_device(asked.ends, self.rows.device) if asked.ends else None
         # Whether there is one reason only to want hidden states, so that the others can leave the last layer.
         picked = not asked.targets and not (sampling and asked.ends)
         if self._native_step is None or not self._native_step.takes(self._pool, plan):
