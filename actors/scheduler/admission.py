@@ -103,7 +103,9 @@ class Admission:
         if request.joined:
             return state.assemblies.find(request)
         tree = state.memory.tree
-        node, cached = request.find(tree)
+        node, cached = request.end, request.matched
+        if request.matched_version != tree.version:
+            node, cached = tree.find(request.tokens, request.match_limit, request.home)
         node = node or tree.root(request.home)
         tree.touch(node)
         tree.lock(node)
@@ -114,11 +116,12 @@ class Admission:
 
         It cannot read it within the step, so it waits for the next one.
         """
-        reach, computing = cached + self._state.options.share_tokens, self._draft.computing
-        if reach > request.match_limit or not computing or not self._state.options.prefix_cache:
+        draft, least = self._draft, self._state.options.share_tokens
+        reach = cached + least
+        if request.tokens[: 4 * least] not in draft.heads or reach > request.match_limit:
             return False
         head, namespace = request.tokens[: 4 * reach], request.namespace
-        return any(other.tokens.startswith(head) and other.namespace == namespace for other in computing)
+        return any(other.tokens.startswith(head) and other.namespace == namespace for other in draft.computing)
 
     def _fits(self, request: Request, cached: int) -> int:
         """Reserve: give the length to expect of a request, or -1 if others have been promised the room it needs."""

@@ -75,7 +75,7 @@ class Assemblies:
         rows, part = self._rows, self.part(request, line)
         if part is not None and part.row >= 0 and rows.shared[part.row] == part.length:
             return rows.node[part.row]
-        node, known = request.ends.find(self._tree, line, request.namespace_of(line), line.tokens)
+        node, known = _find(self._tree, request, line)
         return node if 4 * known == len(line.tokens) else None
 
     def _join(self, request: Request, line: Line) -> None:
@@ -122,7 +122,9 @@ class Assemblies:
             if key not in self._under_way:  # two branches may have said the same
                 message = Generate(self._next, line.flat, _FILL, tenant=request.tenant, namespace=request.home)
                 part = Request(message, request.arrival, request.since, line=line, whole=request)
-                part.ends = request.ends  # its tokens are a line's of these
+                if not part.joined:
+                    part.end, part.matched = _find(self._tree, request, line)
+                    part.matched_version = self._tree.version
                 self._under_way[key] = part
                 made.append(part)
                 self._next -= 1
@@ -160,10 +162,21 @@ def known_lines(tree: RadixTree, request: Request) -> tuple[int, tuple[Node, ...
     """Count the columns the tree has of a joined request, and name where its lines' known parts end."""
     seen, ends = dict[Node, None](), list[Node]()
     for line in request.lines:
-        node, _ = request.ends.find(tree, line, request.namespace_of(line), line.tokens)
+        node, _ = _find(tree, request, line)
         if node is not None:
             ends.append(node)
             while node.parent is not None and node not in seen:
                 seen[node] = None
                 node = node.parent
     return sum(len(node.slots) for node in seen), tuple(ends)
+
+
+def _find(tree: RadixTree, request: Request, line: Line) -> tuple[Node | None, int]:
+    """Find what the tree knows of a line before a joined request, once as long as the tree stays the same."""
+    if request.ends_version != tree.version:
+        request.ends.clear()
+        request.ends_version = tree.version
+    found = request.ends.get(line)
+    if found is None:
+        found = request.ends[line] = tree.find(line.tokens, namespace=request.namespace_of(line))
+    return found

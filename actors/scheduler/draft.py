@@ -12,7 +12,8 @@ __all__ = ["Draft"]
 class Draft:
     """Chunks of rows' tokens, as long as the budget and the slots last.
 
-    budget: tokens it may still compute of prompts.  computing: whose tokens it computes.  begun: the rows that sample
+    budget: tokens it may still compute of prompts.  computing: whose tokens it computes; heads: how these begin, as far
+    as prompts must that share enough to wait for it.  begun: the rows that sample
     their first token.  filled: the rows that were only to be prefilled, and are with it.
     """
 
@@ -25,6 +26,7 @@ class Draft:
         self.budget = budget
         self.extends: list[Extend] = []
         self.computing: list[Request] = []
+        self.heads: set[bytes] = set()
         self.begun: list[int] = []
         self.filled: list[int] = []
         self._published = 0  # of those it computes
@@ -66,6 +68,8 @@ class Draft:
             rows.shared[row], rows.spare[row], rows.duplicates[row] = request.base, slots[:1], 1
         if start < request.length:  # what is forced behind it is the row's own
             self.computing.append(request)
+            if state.options.prefix_cache:
+                self.heads.add(request.tokens[: 4 * state.options.share_tokens])
         rows.slots[row, start:end] = slots
         rows.length[row] = end
         rows.last_step[row] = state.next_step

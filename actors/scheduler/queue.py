@@ -207,10 +207,10 @@ class WaitingQueue:
             if nodes != request.leased:
                 self._lease(request, nodes)
         else:
-            node, known = request.find(self._tree)
+            request.end, known = self._tree.find(request.tokens, request.match_limit, request.home)
             if known != request.matched or not request.leased:
                 request.matched = known
-                self._lease(request, () if node is None else (node,))
+                self._lease(request, () if request.end is None else (request.end,))
         request.matched_version = self._tree.version
 
     def _lease(self, request: Request, nodes: tuple[Node, ...]) -> None:

@@ -7,9 +7,7 @@ import numpy as np
 from ..joins import Line, read_line
 from ..messages import Begin, Generate, TokenLogprob
 from ..sampling import SamplingParams
-from .ends import Ends
 from .node import Node
-from .radix_tree import RadixTree
 
 __all__ = ["Request", "derived_seed"]
 
@@ -20,20 +18,21 @@ class Request:
     arrival: its number in order of arrival, kept through retractions.  since: the step from which it waits.
     home: where in the tree its tenant's prefixes are.
     output: int32, the tokens it has; the running ones are in its row.  cached: prompt tokens the cache held when it
-    first began, -1 before.  matched: tokens the tree knew at matched_version.  leased: the nodes they end at, which it
-    has on lease while it waits.  ends: where the known parts of its lines end.  rank: its program's (`Programs`), -1
-    before it waits.  patient: it is next for having waited.  expected: the length it was admitted with.
+    first began, -1 before.  matched: tokens the tree knew at matched_version.  end: the node they end at, if it is not
+    joined.  leased: what it has on lease while it waits.  rank: its program's (`Programs`), -1 before it waits.
+    patient: it is next for having waited.  expected: the length it was admitted with.
 
     base: how many columns stand before its own line of tokens; joined: whether there are any.  lines: those that stand
     there, each behind those it needs.  held: those of them that are locked for it until it begins, and where they end.
+    ends: where what the tree knew of each at ends_version ends, and how many tokens that is.
     whole: whose part it is, if it is computed for another's sake; nobody is told of it.
     """
 
     __slots__ = (
-        "arrival", "base", "cached", "ends", "expected", "failed", "held", "home", "input_logprobs", "lease",
-        "leased", "line", "lines", "logprobs_sent", "matched", "matched_version", "max_new_tokens", "next_logprobs",
-        "number", "output", "patient", "program", "prompt", "prompt_tokens", "rank", "retractions", "row",
-        "sampling", "since", "stops", "tenant", "tokens", "whole",
+        "arrival", "base", "cached", "end", "ends", "ends_version", "expected", "failed", "held", "home",
+        "input_logprobs", "lease", "leased", "line", "lines", "logprobs_sent", "matched", "matched_version",
+        "max_new_tokens", "next_logprobs", "number", "output", "patient", "program", "prompt", "prompt_tokens",
+        "rank", "retractions", "row", "sampling", "since", "stops", "tenant", "tokens", "whole",
     )  # fmt: skip
 
     def __init__(
@@ -45,6 +44,8 @@ class Request:
         self.base = line.base
         self.lines = line.lines() if self.base else ()
         self.held: dict[Line, Node] = {}
+        self.ends: dict[Line, tuple[Node | None, int]] = {}
+        self.ends_version = -1
         self.whole = whole
         self.number = message.request
         self.prompt = message.prompt
@@ -72,8 +73,8 @@ class Request:
         self.failed = False  # its KV cannot be trusted
         self.matched = 0
         self.matched_version = -1
+        self.end: Node | None = None
         self.leased: tuple[Node, ...] = ()
-        self.ends = Ends()
         self.input_logprobs: list[TokenLogprob] = []
         self.logprobs_sent = not 0 <= message.sampling.logprob_start < self.prompt_tokens
 
@@ -128,14 +129,6 @@ class Request:
         """
         return self.length - 1 if self.logprobs_sent else self.first_target - 1
 
-    def find(self, tree: RadixTree) -> tuple[Node | None, int]:
-        """Find what a tree knows of its tokens, as far as they may come from it, if no lines stand before them."""
-        limit = self.match_limit
-        if self.whole is None:
-            return self.ends.find(tree, self.line, self.home, self.tokens, limit)
-        found = self.ends.find(tree, self.line, self.home, self.tokens)  # as far as the whole wants it known
-        return found if found[1] <= limit else tree.find(self.tokens, limit, self.home)
-
     def begin(self) -> Begin:
         """Tell the worker about it."""
         sampling = self.sampling
@@ -168,7 +161,6 @@ class Request:
         self.retractions += 1
         self.row = -1
         self.matched_version = -1
-        self.ends.forget()
         if not self.logprobs_sent:
             self.input_logprobs = []  # those are computed again, from the first one
 
