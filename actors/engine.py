@@ -277,6 +277,10 @@ class Engine(Backend):
         reason = self._tree.unready()
         return {"live": True, "ready": not reason, "reason": reason}
 
+    def get_model_name(self) -> str:
+        """Give the folder of the model: SGLang's name for what `model_info` calls model_path."""
+        return str(self.folder)
+
     def model_info(self) -> dict[str, Any]:
         """Tell what is served, on what, with how much room; and its chat template, so that clients write as it does."""
         return {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..actors.backend import Backend
 from ..actors.errors import InvalidRequest
 from .house import HOUSE, House, set_default_backend
 
@@ -28,9 +27,14 @@ class GlobalConfig:
         self._house = house
 
     @property
-    def default_backend(self) -> Backend | None:
-        """The backend programs run on unless they are given another; None: the embedded engine, once one needs it."""
-        return self._house.default
+    def default_backend(self) -> Any:
+        """What programs run on unless they are given another, a Runtime as it was given.
+
+        None: the embedded engine, once one needs it.
+        """
+        house = self._house
+        runtime = house.runtime
+        return house.default if runtime is None or runtime.endpoint is not house.default else runtime
 
     @default_backend.setter
     def default_backend(self, backend: Any) -> None:

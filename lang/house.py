@@ -49,6 +49,7 @@ class House:
 
     def __init__(self) -> None:
         self.default: Backend | None = None
+        self.runtime: Any = None  # the Runtime whose backend the default was given as
         self.settings = Settings()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -249,3 +250,4 @@ def set_default_backend(backend: Any) -> None:
     loop, and left when the interpreter exits.
     """
     HOUSE.default = None if backend is None else backend_of(backend)
+    HOUSE.runtime = None if isinstance(backend, Backend) else backend

@@ -41,9 +41,9 @@ class Runtime:
     def __init__(
         self,
         log_level: str = "error",  # noqa: ARG002
+        launch_timeout: float = 300.0,
         *,
         model_path: str = "embedded",
-        launch_timeout: float = 300.0,
         host: str = "127.0.0.1",
         port: int | None = None,
         api_key: str | None = None,

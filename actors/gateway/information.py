@@ -162,6 +162,7 @@ class DetokenizeRequest(msgspec.Struct):
 
     tokens: Any
     model: str = ""
+    skip_special_tokens: bool = True
 
 
 async def tokenize(room: Room, exchange: Exchange, body: bytes) -> None:
@@ -181,14 +182,14 @@ async def detokenize(room: Room, exchange: Exchange, body: bytes) -> None:
     request = parse(body, DetokenizeRequest, Rules())
     given: Any = request.tokens
     if not isinstance(given, list) or not given or not isinstance(given[0], list):
-        await exchange.reply_json({"text": await _text(room, given)})
+        await exchange.reply_json({"text": await _text(room, given, request)})
         return
     lists = cast("list[Any]", given)
     if len(lists) > _LISTS:
         raise InvalidRequest("tokens", f"{len(lists)} lists given, at most {_LISTS} allowed")
-    await exchange.reply_json({"text": [await _text(room, one) for one in lists]})
+    await exchange.reply_json({"text": [await _text(room, one, request) for one in lists]})
 
 
-async def _text(room: Room, given: Any) -> str:
+async def _text(room: Room, given: Any, request: DetokenizeRequest) -> str:
     ids = memoryview(token_ids(given, "tokens", room.service.limits.vocabulary)).cast("i").tolist()
-    return await room.service.decode(ids)
+    return await room.service.decode(ids, skip_special_tokens=request.skip_special_tokens)

@@ -18,18 +18,21 @@ __all__ = ["NativeReply", "native_request"]
 _BESIDE = frozenset(
     {"return_logprob", "top_logprobs_num", "logprob_start", "seed", "reasoning"}
 )  # not in sampling_params, or renamed
+_SAID = frozenset(  # always, so that no --preferred-sampling-params of an SGLang server come in their place
+    {"max_new_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty"}
+)
 _DEFAULTS = msgspec.structs.asdict(SamplingParams())
 
 
 def native_request(prompt: str | Sequence[str | list[int]], sampling: SamplingParams) -> dict[str, Any]:
     """Give the body of /generate for a text, or a batch of texts or of arrays of token ids.
 
-    What is left at its default is left out, but for the length and the temperature.
+    What is left at its default is left out, but for the length and what tokens are drawn by.
     """
     params: dict[str, Any] = {
         field: value
         for field, value in msgspec.structs.asdict(sampling).items()
-        if field not in _BESIDE and (value != _DEFAULTS[field] or field in {"max_new_tokens", "temperature"})
+        if field not in _BESIDE and (value != _DEFAULTS[field] or field in _SAID)
     }
     if sampling.seed is not None:
         params["sampling_seed"] = sampling.seed

@@ -19,8 +19,8 @@ from ...actors.messages import Delta
 from ...actors.reasoning import MODEL_TYPES, Markers
 from ...actors.sampling import SamplingParams
 from .capabilities import EVERYTHING, Capabilities
+from .endpoint_names import EndpointNames
 from .fault import Retries
-from .http import HttpBackend
 from .native import NativeReply, native_request
 from .program_session import ProgramSession
 from .remote import Attempt
@@ -40,7 +40,7 @@ _ABLE = Capabilities(
 )  # fmt: skip
 
 
-class RuntimeEndpoint(HttpBackend):
+class RuntimeEndpoint(EndpointNames):
     """Run programs on a callboard or an SGLang server at `base_url`.
 
     verify: a PEM file of certificates to trust, or an SSLContext.  The chat template is `chat_template`, or the one
@@ -248,10 +248,11 @@ class RuntimeEndpoint(HttpBackend):
     async def token_texts(self, tokens: Sequence[int]) -> list[str]:
         texts: list[str] = []
         for start in range(0, len(tokens), _LISTS):
-            body = {"tokens": [[token] for token in tokens[start : start + _LISTS]]}
+            lists = [[token] for token in tokens[start : start + _LISTS]]
+            body = {"tokens": lists, "skip_special_tokens": False}
             reply = await self._call(lambda body=body: self._json("POST", "/detokenize", body))
             told: Any = cast("dict[str, Any]", reply).get("text") if isinstance(reply, dict) else None
-            if not isinstance(told, list) or len(cast("list[Any]", told)) != len(body["tokens"]):
+            if not isinstance(told, list) or len(cast("list[Any]", told)) != len(lists):
                 raise GenerationFailed(f"{self.who} does not tell its tokens' texts")
             texts += [str(text) for text in cast("list[Any]", told)]
         return texts

@@ -38,7 +38,7 @@ def ask(s: Any) -> None:
 def test_a_script_runs_on_it_as_it_would_on_sglangs() -> None:
     runtime = sgl.Runtime()
     sgl.set_default_backend(runtime)
-    assert sgl.global_config.default_backend is runtime.endpoint
+    assert sgl.global_config.default_backend is runtime
     answer = ask.run()["answer"]
     assert "Paris" in answer
     assert ask.run(backend=runtime)["answer"] == answer
@@ -135,6 +135,27 @@ def test_a_backend_without_a_cache_has_nothing_to_flush() -> None:
     assert sgl.get_server_info(sgl.NullBackend()) == {}
     with pytest.raises(sgl.InvalidRequest, match="backend"):
         sgl.flush_cache("http://localhost")
+
+
+def test_the_default_backend_is_told_as_it_was_given_and_knows_its_model(runtime: sgl.Runtime) -> None:
+    sgl.set_default_backend(runtime)
+    told = sgl.global_config.default_backend
+    assert told is runtime
+    assert told.endpoint.get_model_name() == str(runtime.endpoint.folder)
+    sgl.set_default_backend(runtime.endpoint)
+    assert sgl.global_config.default_backend is runtime.endpoint
+
+
+def test_an_endpoint_is_asked_by_sglang_s_names(runtime: sgl.Runtime) -> None:
+    endpoint = sgl.RuntimeEndpoint(runtime.url)
+    try:
+        assert endpoint.get_model_name() == runtime.endpoint.get_model_name()
+        assert endpoint.get_server_info()["served_model_name"] == runtime.endpoint.name
+        assert endpoint.flush_cache() is True
+        endpoint.cache_prefix("The capital of France is")
+        assert runtime.generate("The capital of France is", {"max_new_tokens": 1}).count('"cached_tokens":0') == 0
+    finally:
+        HOUSE.leave(endpoint)
 
 
 def test_the_settings_are_those_of_the_process_and_checked() -> None:

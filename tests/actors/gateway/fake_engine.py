@@ -177,8 +177,9 @@ class FakeEngine:
     async def encode(self, text: str) -> bytes:
         return array("i", list(text.encode())).tobytes()
 
-    async def decode(self, tokens: bytes | Sequence[int]) -> str:
-        return bytes(tokens).decode("utf-8", "replace")
+    async def decode(self, tokens: bytes | Sequence[int], *, skip_special_tokens: bool = True) -> str:
+        shown = bytes(token for token in tokens if token or not skip_special_tokens)  # 0 is its special token
+        return shown.decode("utf-8", "replace")
 
     async def flush(self) -> Flushed:
         return Flushed(freed=12, held=3)

@@ -143,6 +143,9 @@ async def test_tokens_there_and_back():
             there = (await served.post("/tokenize", prompt="abc")).json()
             back = (await served.post("/detokenize", tokens=there["tokens"])).json()
             each = (await served.post("/detokenize", tokens=[[97], [98, 99]])).json()
+            plain = (await served.post("/detokenize", tokens=[0, 97])).json()
+            special = (await served.post("/detokenize", tokens=[0, 97], skip_special_tokens=False)).json()
+    assert (plain, special) == ({"text": "a"}, {"text": "\x00a"})
     assert each == {"text": ["a", "bc"]}
     assert there == {"tokens": [97, 98, 99], "count": 3, "max_model_len": 4096}
     assert back == {"text": "abc"}

@@ -98,7 +98,9 @@ def test_a_native_request_has_sglang_s_names():
     assert native_request("text", sampling) == {
         "text": "text",
         "sampling_params": {
-            "max_new_tokens": 128, "temperature": 1.0, "sampling_seed": 5, "stop": ("x",), "json_schema": "{}",
+            "max_new_tokens": 128, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
+            "frequency_penalty": 0.0, "presence_penalty": 0.0,  # said, lest a server has preferences of its own
+            "sampling_seed": 5, "stop": ("x",), "json_schema": "{}",
         },
         "return_logprob": True, "logprob_start_len": 3, "top_logprobs_num": 0,
     }  # fmt: skip

@@ -324,6 +324,13 @@ async def test_a_prompt_s_end_is_healed_there_as_here(tmp_path: Path):
                 assert told[0] == told[1]
 
 
+async def test_the_texts_of_tokens_are_told_there_as_here_special_ones_too():
+    async with served_embedded() as (engine, url), RuntimeEndpoint(url) as remote:
+        told = await remote.token_texts(range(300))
+        assert told == await engine.token_texts(range(300))
+        assert told[0] == "<|endoftext|>"
+
+
 async def test_a_server_that_does_not_heal_is_not_asked_to():
     pages = {"/model_info": MODEL, "/server_info": {}}
     async with serving(Service(NATIVE.speak, pages=pages)) as service, RuntimeEndpoint(service.url) as remote:
