@@ -354,7 +354,7 @@ class RadixTree:
         self._tidy(parent)
         return leaf.slots
 
-    # --- checking --------------------------------------------------------------------------------------------------
+    # --- what there is -----------------------------------------------------------------------------------------------
 
     def roots(self) -> list[Root]:
         """Name the roots, of which all that are joins know something or are locked or leased."""
@@ -371,37 +371,6 @@ class RadixTree:
             node = stack.pop()
             yield node
             stack.extend(node.children.values())
-
-    def check(self) -> Slots:
-        """Verify every count and link, and give all slots the tree owns.  Costs as much as the tree is large."""
-        parts: list[Slots] = [_NONE]
-        locked = leased = 0
-        for node in self.nodes():
-            assert node.key, "an empty node"
-            assert len(node.key) == 4 * len(node.slots), "tokens and slots of a node differ in number"
-            assert node.parent is not None
-            assert node.parent.children.get(node.key[:4]) is node, "a child that its parent does not know"
-            assert node.locks >= sum(child.locks for child in node.children.values()), "a lock below is missing above"
-            assert node.leases >= sum(child.leases for child in node.children.values()), "a lease is missing above"
-            assert node.paused >= sum(child.paused for child in node.children.values()), "a pause is missing above"
-            assert node.paused <= node.leases, "more leases are paused than there are"
-            assert node.queued or node.locks or node.children, "an unlocked leaf is not offered for eviction"
-            assert (node in self.crowded) == (node.locks > 1), "a node's crowd is not what its locks say"
-            locked += len(node.slots) if node.locks else 0
-            leased += len(node.slots) if node.leases else 0
-            parts.append(node.slots)
-        for root in self.roots():
-            assert not root.is_idle, "a root that nobody needs is left"
-            below = root.children.values()
-            assert not root.name or root.locks >= sum(child.locks for child in below), "a lock below is missing above"
-            assert not root.name or root.leases >= sum(child.leases for child in below), "a lease is missing above"
-            assert (root in self.crowded) == (root.locks > 1), "a root's crowd is not what its locks say"
-            assert all(source.locks for source in root.sources) or not root.locks, "a source of a join is not locked"
-        slots = np.concatenate(parts)
-        assert len(slots) == self.tokens, f"{len(slots)} tokens in the tree, {self.tokens} counted"
-        assert locked == self.locked, f"{locked} tokens are locked, {self.locked} counted"
-        assert leased == self.leased, f"{leased} tokens are leased, {self.leased} counted"
-        return slots
 
 
 def _end(tokens: bytes, limit: int | None) -> int:

@@ -332,33 +332,3 @@ class State:
         free, tree, private = self.memory.pool.free, self.memory.tree.tokens, self.rows.private()
         if free + tree + private != self.memory.total:
             raise RuntimeError(f"slots: {free} free + {tree} in the tree + {private} private != {self.memory.total}")
-
-    def check(self) -> None:
-        """Assert that every slot is owned once, and that every row is in one condition.  For tests: O(slots)."""
-        rows = self.rows
-        self.count()
-        owned = [self.memory.pool.free_slots(), self.memory.tree.check()]
-        owned += [rows.own(row) for row in np.flatnonzero(rows.taken).tolist()]
-        slots = np.sort(np.concatenate(owned))
-        assert np.array_equal(slots, np.arange(self.memory.total)), "a slot is owned twice, or by nobody"
-        assert rows.free + int(rows.taken.sum()) == rows.max_rows, "a row is neither free nor taken"
-        assert not (rows.leaving & rows.taken & rows.decoding).any(), "a leaving row would decode"
-        locked = 0
-        for row in np.flatnonzero(rows.taken).tolist():
-            node, request = rows.node[row], rows.request[row]
-            assert node is not None
-            assert request is not None
-            assert rows.length[row] <= request.most_slots, "a row has written more than it may"
-            path = self.memory.tree.slots(node)
-            assert len(path) == rows.shared[row], "a row's lock does not end where its shared part does"
-            own = rows.slots[row, : rows.shared[row]]
-            assert np.isin(own[own != path], rows.spare[row]).all(), "a shared slot is neither the tree's nor the row's"
-            agreed = int(rows.agreed[row])
-            assert np.array_equal(own[:agreed], path[:agreed]), "a row's slots differ from the tree's before `agreed`"
-            locked += 1
-        locked += sum(len(request.held) for request in self.live.values())
-        locked += sum(len(root.sources) for root in self.memory.tree.roots() if root.locks)
-        roots_locks = sum(child.locks for child in self.memory.tree.tops())
-        assert roots_locks <= locked, "a lock outlived its row"
-        waiting = sum(request.row < 0 for request in self.live.values())
-        assert len(self.queue) == waiting, f"{len(self.queue)} wait, {waiting} live requests have no row"

@@ -12,6 +12,7 @@ import numpy as np
 from callboard.actors.messages import Finished, Generate, Paused, Step, TokenLogprob, Tokens
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler.groups import GroupOptions
+from callboard.actors.scheduler.invariants import check_state, check_tree
 from callboard.actors.scheduler.options import SchedulerOptions
 from callboard.actors.scheduler.planner import Planner
 from callboard.actors.scheduler.settle import settle
@@ -198,7 +199,7 @@ class ScheduleDriver:
     def collect(self) -> None:
         """Take the news in and check them, and every invariant."""
         if self._check:
-            self.state.check()
+            check_state(self.state)
         news = self.state.news.take(self.state.settled)
         if news is not None:
             self._collect(news)
@@ -253,7 +254,7 @@ class ScheduleDriver:
         for program in self.programs:
             self.state.leases.release(program)
         assert (tree.leased, self.state.leases.count) == (0, 0), "something is leased, and nobody is left"
-        tree.check()
+        check_tree(tree)
         assert tree.tokens + pool.free == pool.total, "slots are missing"
         assert self.state.rows.free == self.state.rows.max_rows
 

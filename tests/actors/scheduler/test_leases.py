@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from callboard.actors.sampling import SamplingParams
+from callboard.actors.scheduler.invariants import check_tree
 from callboard.actors.scheduler.leases import Leases
 from callboard.actors.scheduler.options import SchedulerOptions
 from callboard.actors.scheduler.radix_tree import RadixTree
@@ -107,7 +108,7 @@ def test_beyond_their_budget_the_longest_idle_program_loses_its_lease() -> None:
             leases.hold(1, tree.match(pack([1] * 4))[0])  # it has asked again: 2 is idle the longest
     assert (leases.count, tree.leased) == (2, 8)
     assert [bool(tree.match(pack([program] * 4))[0].leases) for program in range(1, 5)] == [False, False, True, True]
-    tree.check()
+    check_tree(tree)
 
 
 def test_what_a_waiting_request_will_read_outlives_the_strangers() -> None:

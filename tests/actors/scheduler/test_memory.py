@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from callboard.actors.scheduler.invariants import check_tree
 from callboard.actors.scheduler.memory import Memory
 from callboard.actors.scheduler.radix_tree import Node
 
@@ -62,7 +63,7 @@ class MemoryMachine(RuleBasedStateMachine):
         known = self.memory.tree.known(pack(tokens))
         _, length = self.memory.tree.match(pack(tokens))
         assert known == length
-        inside = {self.holds[slot] for slot in self.memory.tree.check().tolist()}
+        inside = {self.holds[slot] for slot in check_tree(self.memory.tree).tolist()}
         assert tuple(tokens[: length + 1]) not in inside or length == len(tokens)
         assert all(tuple(tokens[:at]) in inside for at in range(1, length + 1))
 
@@ -97,7 +98,7 @@ class MemoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_slot_is_owned_once(self) -> None:
-        parts = [self.memory.pool.free_slots(), self.memory.tree.check(), *(own for _, _, own in self.rows)]
+        parts = [self.memory.pool.free_slots(), check_tree(self.memory.tree), *(own for _, _, own in self.rows)]
         assert sorted(np.concatenate(parts).tolist()) == list(range(TOTAL))
 
     @invariant()

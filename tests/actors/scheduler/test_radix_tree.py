@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from callboard.actors.scheduler.invariants import check_tree
 from callboard.actors.scheduler.radix_tree import RadixTree
 
 from ...support.schedule_driver import pack
@@ -26,7 +27,7 @@ def tree() -> RadixTree:
 
 def found(tree: RadixTree, tokens: list[int], limit: int | None = None) -> list[int]:
     node, length = tree.match(pack(tokens), limit)
-    tree.check()
+    check_tree(tree)
     assert len(tree.slots(node)) == length
     return tree.slots(node).tolist()
 
@@ -115,7 +116,7 @@ def test_a_lock_outlives_the_split_of_its_node(tree: RadixTree) -> None:
     node, _ = tree.match(pack([1, 2, 3, 4]))
     tree.lock(node)
     tree.match(pack([1, 2, 3, 9]))  # splits it
-    tree.check()
+    check_tree(tree)
     assert tree.slots(node).tolist() == [10, 11, 12, 13]
     assert tree.evict(100).tolist() == [22, 23]
     tree.unlock(node)
@@ -146,14 +147,14 @@ def test_what_is_leased_goes_behind_all_that_is_not(tree: RadixTree) -> None:
     tree.match(pack([1, 2, 7, 8]))  # used later, and yet
     assert tree.leased == 4
     assert tree.evict(2).tolist() == [22, 23]
-    tree.check()
+    check_tree(tree)
 
 
 def test_what_is_leased_goes_if_nothing_else_is_left(tree: RadixTree) -> None:
     node, _ = tree.match(pack([1, 2, 3, 4]))
     tree.lease(node)
     assert tree.evict(100).tolist() == [22, 23, 12, 13, 10, 11]
-    tree.check()
+    check_tree(tree)
     tree.end_lease(node)
     assert (tree.leased, tree.tokens) == (0, 0)
 
@@ -163,14 +164,14 @@ def test_a_lease_whose_end_was_evicted_still_holds_the_rest(tree: RadixTree) -> 
     tree.lease(node)
     tree.evict(3)
     tree.insert(pack([5]), slots(50))
-    tree.check()
+    check_tree(tree)
     assert tree.leased == 3
     assert tree.evict(1).tolist() == [50]
     tree.evict(1)
-    tree.check()
+    check_tree(tree)
     assert tree.leased == 2
     tree.end_lease(node)
-    tree.check()
+    check_tree(tree)
     assert tree.leased == 0
     assert tree.tokens == 2
 
@@ -181,7 +182,7 @@ def test_a_lease_that_is_over_leaves_a_leaf_to_its_age(tree: RadixTree) -> None:
     tree.match(pack([1, 2, 7, 8]))
     assert tree.evict(1).tolist() == [23]  # the leased leaf has been seen, and passed over
     tree.end_lease(node)
-    tree.check()
+    check_tree(tree)
     assert tree.evict(2).tolist() == [12, 13]
 
 
@@ -189,7 +190,7 @@ def test_a_lease_follows_the_split_of_its_node(tree: RadixTree) -> None:
     node, _ = tree.match(pack([1, 2, 3, 4]))
     tree.lease(node)
     tree.match(pack([1, 2, 3, 9]))
-    tree.check()
+    check_tree(tree)
     assert tree.leased == 4
     tree.end_lease(node)
     assert tree.leased == 0
