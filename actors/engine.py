@@ -209,7 +209,7 @@ class Engine(Backend):
         async def look(tokens: bytes, start: int) -> tuple[list[float], int]:
             joins = prompt.joins if tokens.startswith(prompt.tokens) else b""  # else a choice by itself
             done = await self.complete(
-                Prompt(tokens=tokens, joins=joins),
+                Prompt(tokens=tokens, joins=joins, program=prompt.program),
                 SamplingParams(max_new_tokens=0, logprob_start=start),
                 tenant=tenant,
                 salt=salt,

@@ -9,6 +9,8 @@ import pytest
 
 import callboard as cb
 from callboard import Engine, SamplingParams
+from callboard.actors.dispatcher import Dispatcher
+from callboard.actors.messages import Submit
 
 pytestmark = pytest.mark.anyio
 
@@ -42,6 +44,38 @@ async def test_a_program_holds_one_lease_and_each_branch_its_own_until_they_end(
         await program.arun(backend=engine)
         assert counted == [1, 4, 1]
         assert await leases(engine) == 0
+
+
+async def test_whatever_a_program_asks_for_tells_the_dispatcher_of_which_program_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its branches', and their branches', prompts and choices included: by this a group is kept together."""
+
+    @cb.function
+    async def program(s: Any) -> None:
+        s += "One "
+        forks = s.fork(2)
+        for branch in forks:
+            branch += "two " + cb.select("which", ["a", "b"]) + cb.gen("b", n=2, max_tokens=2)
+            inner = branch.fork(2)
+            inner += cb.gen("c", max_tokens=2)
+            await inner.ajoin("concate_and_append")
+        await forks.ajoin("concate_and_append")
+        s += cb.gen("d", max_tokens=2)
+
+    asked: list[Submit] = []
+    submit = Dispatcher._submit
+    monkeypatch.setattr(Dispatcher, "_submit", lambda self, one: (asked.append(one), submit(self, one))[1])
+    async with Engine(threads=1) as engine:
+        await program.arun_batch([{}, {}], backend=engine)
+        await engine.complete("x", SamplingParams(max_new_tokens=1))
+    *of_programs, alone = asked
+    numbers = {one.program for one in of_programs}
+    assert alone.program == 0
+    assert 0 not in numbers
+    assert len(numbers) == 2
+    assert {one.sampling.max_new_tokens for one in of_programs} == {0, 2}, "what is only computed is of a program, too"
+    assert any(one.joins for one in of_programs)
 
 
 async def test_a_program_that_is_cancelled_gives_its_lease_up() -> None:
