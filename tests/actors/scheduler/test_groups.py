@@ -20,6 +20,7 @@ from callboard.actors.scheduler.radix_tree import RadixTree
 from callboard.actors.scheduler.rows import Rows
 from callboard.actors.scheduler.state import State
 
+from ...support import schedule_driver
 from ...support.fake_worker import KvError, read_groups
 from ...support.schedule_driver import EVERY_GROUP, ScheduleDriver, pack
 
@@ -243,7 +244,7 @@ def calls_duplicates_shared(patch: pytest.MonkeyPatch) -> None:
         self.rows.agreed[row] = self.rows.shared[row]
 
     patch.setattr(State, "publish", wrong)
-    patch.setattr(State, "check", State.count)  # which would find it first
+    patch.setattr(schedule_driver, "check_state", State.count)  # which would find it first
 
 
 def keeps_the_groups_of_an_earlier_step(patch: pytest.MonkeyPatch) -> None:
