@@ -22,8 +22,8 @@ from torch import Tensor
 from ...kernels.attention.interface import AttentionBatch
 from ...kernels.attention.row_groups import Groups, PackedGroups
 from ..messages import Step
+from .decodes import read_decodes
 from .extends import read_extends
-from .layout import read_decodes
 from .rows import Rows
 
 __all__ = ["Fields", "Laid", "Room", "Sharing", "lay_out_padded", "padded_batch", "room_words", "split"]
