@@ -316,7 +316,7 @@ def forgets_the_crowd_of_a_split_node(patch: pytest.MonkeyPatch) -> None:
         return upper
 
     patch.setattr(RadixTree, "_split", wrong)
-    patch.setattr(State, "check", State.count)
+    patch.setattr(schedule_driver, "check_state", State.count)
 
 
 def publishes_answers_with_a_token_that_nobody_knows_yet(patch: pytest.MonkeyPatch) -> None:
