@@ -207,9 +207,11 @@ class Engine(Backend):
         alone, *settled = await self._texts.encode_all(texts, beginning=not prompt.tokens)
 
         async def look(tokens: bytes, start: int) -> tuple[list[float], int]:
-            joins = prompt.joins if tokens.startswith(prompt.tokens) else b""  # else a choice by itself
+            asked = Prompt(tokens=tokens, program=prompt.program)
+            if tokens.startswith(prompt.tokens):  # else a choice by itself
+                asked = Prompt(tokens=tokens, joins=prompt.joins, lease=prompt.lease, program=prompt.program)
             done = await self.complete(
-                Prompt(tokens=tokens, joins=joins, program=prompt.program),
+                asked,
                 SamplingParams(max_new_tokens=0, logprob_start=start),
                 tenant=tenant,
                 salt=salt,

@@ -95,8 +95,7 @@ async def generate(stream: Stream, step: Generate) -> None:
     if transcript.tail:
         await stream.settle_tail()
     transcript.close_join()
-    stream.lease = stream.lease or backend.lease()
-    tokenized, start, prompt = not transcript.tail, transcript.length, transcript.prompt(stream.lease, stream.program)
+    tokenized, start, prompt = not transcript.tail, transcript.length, stream.leased_prompt()
     voice, *others = _voices(stream, step)
     variable.start = start
     stream.text_bell.ring()

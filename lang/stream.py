@@ -245,7 +245,7 @@ class Stream(StreamState, Actor[ToStream]):
         if transcript.ends_in_join:  # a token of the prompt's own must see all of it
             await self.settle_tail()
             transcript.close_join()
-        prompt, method = transcript.prompt(program=self.program), step.method
+        prompt, method = self.leased_prompt(), step.method
         if method.unconditional:
             scores = await self.backend.score(prompt, step.choices, unconditional=True)
         else:
@@ -267,7 +267,7 @@ class Stream(StreamState, Actor[ToStream]):
         await self.settle_tail()
         self.transcript.close_join()
         if len(step.kin.branches) > 1 and self.transcript.length:
-            await self.backend.prefill(self.transcript.prompt(program=self.program))
+            await self.backend.prefill(self.leased_prompt())
         ahead = self.ahead
         if ahead is not None and ahead.sampling.temperature:  # drawn once: branches would all get the same draw
             ahead = None

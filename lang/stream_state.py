@@ -8,7 +8,7 @@ from threading import get_ident
 from types import TracebackType
 from typing import Any
 
-from ..actors.backend import Backend
+from ..actors.backend import Backend, Prompt
 from ..actors.core import Ref
 from ..actors.errors import Aborted
 from .ahead import Ahead
@@ -113,6 +113,11 @@ class StreamState(ABC):
         root = self.root or self
         root.lease = root.lease or root.backend.lease()
         return root.lease
+
+    def leased_prompt(self) -> Prompt:
+        """Give what it has said, to ask the backend for something of which the KV is kept for it."""
+        self.lease = self.lease or self.backend.lease()
+        return self.transcript.prompt(self.lease, self.program)
 
     @property
     def has_room(self) -> bool:

@@ -46,6 +46,30 @@ async def test_a_program_holds_one_lease_and_each_branch_its_own_until_they_end(
         assert await leases(engine) == 0
 
 
+async def test_what_was_forked_or_chosen_behind_is_leased_to_the_program_that_said_it() -> None:
+    counted: list[int] = []
+
+    @cb.function
+    async def forking(s: Any) -> None:
+        s += "One "
+        forks = s.fork(2)
+        forks += cb.gen("b", max_tokens=2)
+        await forks.ajoin()
+        counted.append(await leases(engine))
+
+    @cb.function
+    async def choosing(s: Any) -> None:
+        s += "One " + cb.select("which", ["a", "b"])
+        await s.aget("which")
+        counted.append(await leases(engine))
+
+    async with Engine(threads=1) as engine:
+        for program in (forking, choosing):
+            await program.arun(backend=engine)
+            counted.append(await leases(engine))
+    assert counted == [1, 0, 1, 0]
+
+
 async def test_whatever_a_program_asks_for_tells_the_dispatcher_of_which_program_it_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
