@@ -55,11 +55,6 @@ class Packed:
             width=0 if top_tokens is None else top_tokens.shape[1],
         )
 
-    @property
-    def size(self) -> int:
-        """How many words it has."""
-        return len(self._words)
-
     def send(self, returns: Returns) -> torch.cuda.Event | None:
         """Start the transfer to the host, which `read` waits for; give when it has ended."""
         self._arrival = returns.bring(self._words)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = [
     "BIAS",
     "GRAMMAR",
-    "GREEDY_BELOW",
     "LOGPROB",
     "MINIMUM",
     "MIN_P",
@@ -49,7 +48,7 @@ GRAMMAR = 64
 LOGPROB = 128
 
 # As SGLang: below this, dividing by the temperature would only lose the order of the logits.
-GREEDY_BELOW = 1e-6
+_GREEDY_BELOW = 1e-6
 
 
 _NOTHING = np.zeros(0, np.int64)
@@ -161,7 +160,7 @@ class Rows:
         features = LOGPROB if sampling.return_logprob or sampling.top_logprobs_num else 0
         if sampling.frequency_penalty or sampling.presence_penalty or sampling.repetition_penalty != 1.0:
             features |= PENALTY
-        if sampling.temperature < GREEDY_BELOW or sampling.top_k == 1:
+        if sampling.temperature < _GREEDY_BELOW or sampling.top_k == 1:
             return features
         self.temperature[row] = sampling.temperature
         self.top_p[row] = sampling.top_p
