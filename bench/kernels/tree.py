@@ -41,7 +41,7 @@ SHAPES = (
     (1, 8, 32768, 200),
     (256, 1, 1024, 64),
 )
-KNOBS = ("lines", "keys", "warps", "stages", "programs", "specialised", "turns")
+KNOBS = ("lines", "keys", "warps", "stages", "programs", "specialised")
 FLASHINFER_US = {  # row by row and cascade, measured on the same kind of device
     (4, 64, 32): (1060, 440),
     (4, 64, 16): (1120, 310),
@@ -62,15 +62,7 @@ MANY = (
     (256, 32, 8, 3, 132),
     (128, 32, 8, 5, 132),
 )
-SPECIALISED = (  # keys, stages, turns
-    (128, 3, False),
-    (128, 3, True),
-    (128, 2, False),
-    (64, 6, False),
-    (64, 6, True),
-    (64, 4, False),
-    (64, 3, False),
-)
+SPECIALISED = ((128, 3), (128, 2), (64, 6), (64, 4), (64, 3))  # keys, stages
 FEW = (
     (16, 64, 4, 3, 528),
     (16, 64, 4, 5, 396),
@@ -223,10 +215,7 @@ def sweep(which: str, seconds: float, device: torch.device) -> list[dict[str, ob
     tiles = [TreeTile(*each, products=400e3) for each in shapes]
     if which == "specialised":
         plain = tiles[0]
-        tiles = [plain] + [
-            replace(plain, keys=keys, stages=stages, turns=turns, specialised=True)
-            for keys, stages, turns in SPECIALISED
-        ]
+        tiles = [plain] + [replace(plain, keys=keys, stages=stages, specialised=True) for keys, stages in SPECIALISED]
     case, begun = draw(32, shape, device), perf_counter()
     tried: list[dict[str, object]] = []
     for number, shaped in enumerate(tiles):

@@ -60,7 +60,7 @@ def gather(
     COPY_WARPS: gl.constexpr,
 ):
     """Copy the keys and values of every block of every item of this program, the last block of an item first."""
-    k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B, _turns = ring
+    k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B = ring
     ENTRY: gl.constexpr = KV_HEADS * 2 * D
     ACROSS: gl.constexpr = D // 8  # threads that copy one key, 16 bytes each
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [32 // ACROSS, ACROSS], [COPY_WARPS, 1], [1, 0])
@@ -115,14 +115,10 @@ def attend(
     D: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
-    TURNS: gl.constexpr,
 ):
-    """Attend lines [64 SIDE, 64 SIDE + 64) of every item of this program.
-
-    TURNS: products are issued in turns, side 0 first, so that one side's softmax falls beside the other's products.
-    """
+    """Attend lines [64 SIDE, 64 SIDE + 64) of every item of this program."""
     q_RHD, words_W, parts_PHD, lse_PH = tensors
-    k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B, turns = ring
+    k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B = ring
     HEADS: gl.constexpr = KV_HEADS * G
     ACROSS: gl.constexpr = D // 8
     dtype: gl.constexpr = k_BND.dtype
@@ -136,7 +132,6 @@ def attend(
     nothing = gl.zeros([64, BLOCK_N], gl.float32, scored)
     works = gl.load(words_W) * KV_HEADS
     done = 0
-    turn = 0
     for work in range(gl.program_id(0), works, gl.num_programs(0)):
         head = work % KV_HEADS
         item, start, end, blocks = find_item(words_W, work, R, BLOCK_N, KV_HEADS)
@@ -173,16 +168,11 @@ def attend(
         mbarrier.wait(k_full_B.index(stage), phase, pred=blocks > 1)
 
         for block in range(1, blocks):
-            if TURNS:
-                mbarrier.wait(turns.index(SIDE), turn & 1 ^ 1 - SIDE)
-                turn += 1
             fence_async_shared()
             scores = warpgroup_mma(q_MD, k_BND.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
             mbarrier.wait(v_full_B.index(held), held_phase)
             fence_async_shared()
             result = warpgroup_mma(weights, v_BND.index(held), result, is_async=True)
-            if TURNS:
-                mbarrier.arrive(turns.index(1 - SIDE))
             scores = warpgroup_mma_wait(1, deps=[scores])
             mbarrier.arrive(k_free_B.index(stage))
             scores = capped(scores, SCALE, SOFT_CAP)
@@ -240,7 +230,6 @@ def specialised_tiles(
     COPY_WARPS: gl.constexpr,
     COPY_REGISTERS: gl.constexpr,
     REGISTERS: gl.constexpr,
-    TURNS: gl.constexpr,
 ):
     """Attend the rows of items to their keys, as tree_tiles does with BLOCK_M 128.  Grid: any; four warps are told.
 
@@ -260,20 +249,17 @@ def specialised_tiles(
     k_free_B = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_full_B = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     v_free_B = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
-    turns = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_full_B.index(stage), count=32 * COPY_WARPS)
         mbarrier.init(v_full_B.index(stage), count=32 * COPY_WARPS)
         mbarrier.init(k_free_B.index(stage), count=2)
         mbarrier.init(v_free_B.index(stage), count=2)
-    for side in gl.static_range(2):
-        mbarrier.init(turns.index(side), count=1)
-    ring = (k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B, turns)
+    ring = (k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B)
     tensors = (q_RHD, words_W, parts_PHD, lse_PH)
     gl.warp_specialize(
         [
-            (attend, (tensors, q_0, ring, R, q_stride, 0, SCALE, SOFT_CAP, KV_HEADS, G, D, BLOCK_N, STAGES, TURNS)),
-            (attend, (tensors, q_1, ring, R, q_stride, 1, SCALE, SOFT_CAP, KV_HEADS, G, D, BLOCK_N, STAGES, TURNS)),
+            (attend, (tensors, q_0, ring, R, q_stride, 0, SCALE, SOFT_CAP, KV_HEADS, G, D, BLOCK_N, STAGES)),
+            (attend, (tensors, q_1, ring, R, q_stride, 1, SCALE, SOFT_CAP, KV_HEADS, G, D, BLOCK_N, STAGES)),
             (gather, (entries_SE, table_RL, words_W, ring, R, table_stride, KV_HEADS, D, BLOCK_N, STAGES, COPY_WARPS)),
         ],
         [4, COPY_WARPS],

@@ -19,16 +19,15 @@ _COPY_WARPS, _COPY_REGISTERS, _REGISTERS = 4, 72, 216
 
 
 def can_specialise(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Tell whether the kernel with specialised warps can be had; it is written for compute capability 9.0 alone."""
+    """Tell whether the kernel with specialised warps can be had.
+
+    It is written for compute capability 9.0 and for Triton 3.6: Gluon's names change from one version to the next.
+    """
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
         return False
     if dtype not in {torch.bfloat16, torch.float16} or head_dim not in {64, 128}:
         return False
-    try:
-        from . import tree_hopper  # noqa: F401
-    except ImportError:  # a Triton without Gluon, or with an older one
-        return False
-    return True
+    return triton.__version__.split(".")[:2] == ["3", "6"]
 
 
 def attend_shared(
@@ -64,7 +63,6 @@ def attend_shared(
             COPY_WARPS=_COPY_WARPS,
             COPY_REGISTERS=_COPY_REGISTERS,
             REGISTERS=_REGISTERS,
-            TURNS=tile.turns,
             num_warps=4,
         )
         return

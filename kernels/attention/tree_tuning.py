@@ -14,7 +14,7 @@ class TreeTile:
     programs: how many are launched, a few or one for each multiprocessor; they go round the items.  products: what the
     device then does in a nanosecond, in operations of matrix products, as planning sees it.
     specialised: by the kernel of tree_hopper.py where that can be had; then `warps` and what `stages` means are its
-    own.  turns: its two sides issue their products in turns.
+    own.
     """
 
     lines: int
@@ -24,7 +24,6 @@ class TreeTile:
     programs: int
     products: float
     specialised: bool = False
-    turns: bool = False
 
     def __post_init__(self) -> None:
         for name in ("lines", "keys", "warps"):
@@ -70,7 +69,7 @@ class TreeTuning:
     tiles: tuple[TreeTile, ...] = (
         TreeTile(lines=16, keys=64, warps=4, stages=3, programs=528, products=120e3),
         TreeTile(lines=64, keys=64, warps=4, stages=3, programs=264, products=300e3),
-        TreeTile(lines=128, keys=128, warps=8, stages=3, programs=132, products=400e3),
+        TreeTile(lines=128, keys=128, warps=8, stages=3, programs=132, products=520e3, specialised=True),
     )
     smallest_part: int = 128
     rates: DeviceRates = DeviceRates()

@@ -184,8 +184,8 @@ def test_long_prefixes_in_bfloat16(
     check_tree(tree, shape, 2e-2, tuning, own_tuning=Tuning(), **options)
 
 
-# keys, stages, programs, turns
-SPECIALISED = [(128, 3, 132, False), (128, 3, 132, True), (128, 2, 1, False), (64, 6, 7, True), (64, 3, 132, False)]
+# keys, stages, programs
+SPECIALISED = [(128, 3, 132), (128, 2, 1), (64, 6, 7), (64, 3, 132)]
 SHAPED = [((32, 8, 128), knobs) for knobs in SPECIALISED] + [
     (shape, SPECIALISED[0]) for shape in ((28, 4, 128), (8, 8, 64), (16, 1, 64))
 ]
@@ -196,8 +196,8 @@ SHORT: list[tuple[Level | int, ...]] = [
 ]
 
 
-def specialised(keys: int, stages: int, programs: int, turns: bool) -> TreeTile:
-    return TreeTile(128, keys, 8, stages, programs, 400e3, specialised=True, turns=turns)
+def specialised(keys: int, stages: int, programs: int) -> TreeTile:
+    return TreeTile(128, keys, 8, stages, programs, 400e3, specialised=True)
 
 
 @pytest.mark.gpu
@@ -205,7 +205,7 @@ def specialised(keys: int, stages: int, programs: int, turns: bool) -> TreeTile:
 @pytest.mark.parametrize("tops", [*BIG, *SHORT], ids=range(len(BIG) + len(SHORT)))
 @pytest.mark.parametrize(("shape", "knobs"), SHAPED, ids=str)
 def test_specialised_warps(
-    tops: tuple[Level | int, ...], shape: tuple[int, int, int], knobs: tuple[int, int, int, bool]
+    tops: tuple[Level | int, ...], shape: tuple[int, int, int], knobs: tuple[int, int, int]
 ) -> None:
     """Tails of blocks, prefixes of a key, several items a program; slots that no row has hold NaN."""
     assert can_specialise(DEVICE, torch.bfloat16, shape[2]) == (torch.cuda.get_device_capability() == (9, 0))
