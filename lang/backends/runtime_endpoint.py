@@ -139,9 +139,7 @@ class RuntimeEndpoint(EndpointNames):
 
     def _attempt(self, prompt: Prompt, sampling: SamplingParams) -> Attempt:
         self._verify_markers(sampling.reasoning)
-        body = {**native_request(prompt.text, sampling), **self._shown(prompt), "stream": True}
-        if self._session is not None and (program := self._session.name(prompt)) is not None:
-            body["program"] = program
+        body = {**native_request(prompt.text, sampling), **self._shown(prompt), **self._named(prompt), "stream": True}
 
         async def attempt() -> AsyncGenerator[Delta, None]:
             reply = NativeReply(self.who, sampling, incremental=self._incremental)
@@ -181,6 +179,11 @@ class RuntimeEndpoint(EndpointNames):
             raise InvalidRequest("image", f"{token!r} stands for an image here; do not say it as text beside one")
         return {"image_data": [url for _, _, url in prompt.images]}
 
+    def _named(self, prompt: Prompt) -> dict[str, Any]:
+        """Say of which program a prompt is, to a server that knows of programs."""
+        program = None if self._session is None else self._session.name(prompt)
+        return {} if program is None else {"program": program}
+
     async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
         if prompt.images:
             raise InvalidRequest("choices", f"{self.who} scores choices behind text alone, not behind images; use gen")
@@ -188,7 +191,7 @@ class RuntimeEndpoint(EndpointNames):
 
     async def prefill(self, prompt: Prompt) -> None:
         if prompt.text and not prompt.images:
-            await self._prompt_tokens(prompt.text)
+            await self._prompt_tokens(prompt.text, self._named(prompt))
 
     async def _score(self, text: str, continuations: Sequence[str], *, unconditional: bool) -> Scores:
         """Score by few requests: one that fills the cache, and one a batch of continuations.
@@ -226,9 +229,9 @@ class RuntimeEndpoint(EndpointNames):
             ),
         )
 
-    async def _prompt_tokens(self, text: str) -> int:
-        """Let the server read a text, so that it is cached; give its length in tokens."""
-        body = native_request(text, SamplingParams(max_new_tokens=0, temperature=0.0))
+    async def _prompt_tokens(self, text: str, named: Mapping[str, Any] | None = None) -> int:
+        """Let the server read a text, a program's if `named`, so that it is cached; give its length in tokens."""
+        body = {**native_request(text, SamplingParams(max_new_tokens=0, temperature=0.0)), **(named or {})}
         reply = await self._call(lambda: self._json("POST", "/generate", body))
         return int(_meta(reply, self.who).get("prompt_tokens") or 0)
 
