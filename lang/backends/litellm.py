@@ -6,16 +6,18 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
+import anyio
+
 from ...actors.backend import Prompt
 from ...actors.chat_template import ChatTemplate
 from ...actors.messages import Delta
 from ...actors.sampling import SamplingParams
 from .capabilities import Capabilities
 from .conversation import converse
-from .fault import Fault, Retries
+from .fault import Fault, Retries, silent
 from .openai_words import SETTINGS, ChunkReader, settings
 from .remote import Attempt, RemoteBackend
-from .sdk import fault_of, sdk
+from .sdk import fault_of, refusal_of, sdk
 
 __all__ = ["LiteLLM"]
 
@@ -56,7 +58,7 @@ class LiteLLM(RemoteBackend):
             "api_key": api_key,
             "organization": organization,
             "base_url": base_url,
-            "default_headers": None if default_headers is None else dict(default_headers),
+            "extra_headers": None if default_headers is None else dict(default_headers),  # as a call takes them
         }
         self._options = {**{name: value for name, value in given.items() if value is not None}, **options}
         self._litellm: Any = sdk("litellm", "litellm")
@@ -79,7 +81,7 @@ class LiteLLM(RemoteBackend):
             "max_tokens": sampling.max_new_tokens,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "timeout": self.timeout_s,
+            "timeout": 2 * self.timeout_s,  # its own reads as many things; silence is measured here
             "max_retries": 0,
             "num_retries": 0,
         }
@@ -88,18 +90,33 @@ class LiteLLM(RemoteBackend):
     async def _stream(self, request: dict[str, Any]) -> AsyncGenerator[Delta, None]:
         reader, stream = ChunkReader(self.who), None
         try:
-            stream = await self._litellm.acompletion(**request)
-            async for chunk in stream:
+            with anyio.fail_after(self.timeout_s):
+                stream = await self._litellm.acompletion(**request)
+            chunks = aiter(stream)
+            while True:
+                with anyio.fail_after(self.timeout_s):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    break
                 if text := reader.text(chunk):
                     yield Delta(text=text)
+        except TimeoutError as error:
+            raise silent(self.who, self.timeout_s) from error
         except Exception as error:
             if isinstance(error, Fault):
                 raise
-            fault = fault_of(error, self._sdk, self.who, self.timeout_s, answered=stream is not None)
-            raise fault or error from error
+            raise self._fault(error, answered=stream is not None) or error from error
         finally:
             close = getattr(stream, "aclose", None)
             if close is not None:
                 await close()
         if (finish := reader.finish()) is not None:
             yield Delta(finish=finish)
+
+    def _fault(self, error: Exception, *, answered: bool) -> Fault | None:
+        """Say what LiteLLM's exception means; whether the service has answered shows in the headers it keeps."""
+        told = getattr(error, "original_exception", None) or error  # what broke a stream
+        headers = getattr(told, "litellm_response_headers", None)
+        if headers is not None:
+            return refusal_of(told, self.who, headers)
+        return fault_of(told, self._sdk, self.who, self.timeout_s, answered=answered)

@@ -10,7 +10,7 @@ from typing import Any
 from ...actors.errors import GenerationFailed, InvalidRequest
 from .fault import Fault, cut, refused, said, silent, unreachable
 
-__all__ = ["RETRYABLE", "fault_of", "sdk", "verify_concurrency"]
+__all__ = ["RETRYABLE", "fault_of", "refusal_of", "sdk", "verify_concurrency"]
 
 RETRYABLE = frozenset({408, 429, 500, 502, 503, 504, 529})
 """The statuses after which the vendors' own clients try again."""
@@ -44,21 +44,22 @@ def fault_of(error: Exception, module: ModuleType, who: str, timeout_s: float, *
         cause = error.__cause__ or error
         return cut(who, cause) if answered else unreachable(who, cause)
     if isinstance(error, module.APIError):
-        return _refused(error, who)
+        response = getattr(error, "response", None)
+        return refusal_of(error, who, {} if response is None else response.headers)
     if isinstance(error, ValueError):  # an event that is no JSON
         return Fault(GenerationFailed(f"{who} sent what cannot be read: {error}"))
     return None
 
 
-def _refused(error: Any, who: str) -> Fault:
+def refusal_of(error: Any, who: str, headers: Mapping[str, str]) -> Fault:
+    """Say what an error means that the service itself has answered with."""
     words = said(error.body if error.body is not None else error.message)
-    response = getattr(error, "response", None)
     status = getattr(error, "status_code", None) or 0
     if status < 400:
         status = words.meant
     return refused(
         status, words.message, who=who, retryable=RETRYABLE, field=words.field, code=words.code,
-        headers={} if response is None else response.headers,
+        headers=headers,
     )  # fmt: skip
 
 

@@ -147,6 +147,41 @@ async def test_silence_ends_in_time(make: Any) -> None:
                     await ask.arun(backend=backend)
 
 
+async def test_silence_in_the_middle_of_a_stream_ends_in_time(make: Any) -> None:
+    with anyio.fail_after(60):
+        async with serving(service_of(CHAT, stream(*CHAT.begun("Par"), HANG))) as service:
+            async with make(service.url, timeout=0.2) as backend:
+                with pytest.raises(TimeoutError, match=r"silent for 0\.2 s"):
+                    await ask.arun(backend=backend)
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 503, 504, 529])
+async def test_a_service_that_is_late_or_broken_is_asked_again(make: Any, status: int) -> None:
+    with anyio.fail_after(60):
+        script = service_of(CHAT, CHAT.refusal(status, "not now", kind="server_error"))
+        async with serving(script) as service, make(service.url) as backend:
+            assert (await ask.arun(backend=backend))["first"] == "re: France?"
+            assert len(service.asked) == 2
+
+
+async def test_a_service_that_asks_for_more_time_than_there_is_is_not_waited_for(make: Any) -> None:
+    with anyio.fail_after(60):
+        script = service_of(CHAT, CHAT.refusal(429, "slow down", kind="rate_limit_error", retry_after="100"))
+        async with serving(script) as service, make(service.url) as backend:
+            with pytest.raises(Overloaded, match="slow down") as refused:
+                await ask.arun(backend=backend)
+            assert refused.value.retry_after_s == 100
+            assert len(service.asked) == 1
+
+
+async def test_headers_of_one_s_own_are_sent(make: Any) -> None:
+    with anyio.fail_after(60):
+        async with serving(service_of(CHAT)) as service:
+            async with make(service.url, default_headers={"x-mine": "yes"}) as backend:
+                await ask.arun(backend=backend)
+            assert service.asked[0].headers["x-mine"] == "yes"
+
+
 async def test_cancelling_closes_the_connection(make: Any) -> None:
     with anyio.fail_after(60):
         async with serving(service_of(CHAT, stream(*CHAT.begun("Par"), HANG))) as service:
