@@ -1,15 +1,18 @@
 """Constrained JSON on the embedded engine: the steps that fast-forward saves, and what a mask costs a token.
 
-    python bench/constrained.py [--rounds 5] [--rows 32] [--tokens 128]
+    python bench/constrained.py [--rounds 12] [--rows 32] [--tokens 128]
 
 One process, the model that ships, one torch thread.
 
     steps    the tutorial's character (a regex), greedily and at temperature 1, one request alone and `rows` at once;
              the scheduler's steps with fast-forward off and on
     token    `rows` requests of `tokens` tokens each, at temperature 1, fast-forward off: free, bound by the schema of
-             an array of objects too long to end, by many characters' regex, and by one of words; in turns, the median
-             of rounds.  Three times: by the clock; of the model's thread, which is what a token waits for where masks
-             have a core to be filled on; and of the whole process, which is what it costs all cores together
+             an array of objects too long to end, by many characters' regex, and by one of words.  A round is each of
+             them once, each round begins with another one, and a kind is compared with the free tokens of its own
+             round: what is told is the median of the rounds' ratios, and between which quartiles they lie.  Free tokens
+             are measured twice a round, and "free again" is what the same work differs from itself.  Three times: by
+             the clock; of the model's thread, which is what a token waits for where masks have a core to be filled on;
+             and of the whole process, which is what it costs all cores together
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ PEOPLE = {
 }
 BOUND: dict[str, dict[str, Any]] = {
     "free": {},
+    "free again": {},
     "schema": {"json_schema": json.dumps(PEOPLE)},
     "character": {"regex": f"({CHARACTER},){{50}}"},
     "words": {"regex": r"([A-Z]?[a-z]{1,12}[ ,.]){500}"},
@@ -96,14 +100,16 @@ def clocks() -> dict[str, float]:
     return {"wall": time.perf_counter(), "model_thread": own, "process": time.process_time()}
 
 
-async def token_costs(rounds: int, rows: int, tokens: int) -> dict[str, dict[str, float]]:
-    """Measure microseconds a token of each kind, by each clock, median of rounds."""
+async def token_costs(rounds: int, rows: int, tokens: int) -> dict[str, list[dict[str, float]]]:
+    """Measure microseconds a token of each kind, by each clock, in each round."""
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in BOUND}
+    kinds = list(BOUND)
     async with Engine("embedded", fast_forward=False, **OPTIONS) as engine:
         for turn in range(rounds + 1):
-            for kind, constraint in BOUND.items():
+            first = turn % len(kinds)
+            for kind in kinds[first:] + kinds[:first]:
                 samplings = [
-                    SamplingParams(max_new_tokens=tokens, temperature=1.0, seed=index, ignore_eos=True, **constraint)
+                    SamplingParams(max_new_tokens=tokens, temperature=1.0, seed=index, ignore_eos=True, **BOUND[kind])
                     for index in range(rows)
                 ]
                 before = clocks()
@@ -113,9 +119,27 @@ async def token_costs(rounds: int, rows: int, tokens: int) -> dict[str, dict[str
                 assert written == rows * tokens, f"{kind}: {written} tokens"
                 if turn:
                     found[kind].append({name: (after[name] - before[name]) / written * 1e6 for name in after})
-    return {
-        kind: {name: statistics.median(one[name] for one in each) for name in each[0]} for kind, each in found.items()
-    }
+    return found
+
+
+def more_than_free(found: dict[str, list[dict[str, float]]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Compare each round's tokens with the mean of that round's free ones: median and quartiles of what is more."""
+    free = [
+        {name: (one[name] + again[name]) / 2 for name in one}
+        for one, again in zip(found["free"], found["free again"], strict=True)
+    ]
+    told: dict[str, dict[str, dict[str, float]]] = {}
+    for kind, each in found.items():
+        beside = found["free"] if kind == "free again" else free
+        told[kind] = {}
+        for name in each[0]:
+            more = [one[name] / other[name] - 1 for one, other in zip(each, beside, strict=True)]
+            low, middle, high = statistics.quantiles(more, n=4, method="inclusive")
+            us = [one[name] for one in each]
+            told[kind][name] = {
+                "us": statistics.median(us), "least_us": min(us), "more": middle, "low": low, "high": high
+            }  # fmt: skip
+    return told
 
 
 async def measure(rounds: int, rows: int, tokens: int) -> dict[str, Any]:
@@ -126,15 +150,28 @@ async def measure(rounds: int, rows: int, tokens: int) -> dict[str, Any]:
             off = await steps(count, temperature, fast_forward=False)
             on = await steps(count, temperature, fast_forward=True)
             found.append({"rows": count, "temperature": temperature, "off": off, "on": on})
-    return {"steps": found, "token_us": await token_costs(rounds, rows, tokens)}
+    costs = await token_costs(rounds, rows, tokens)
+    return {"steps": found, "token": more_than_free(costs), "rounds_us": costs}
+
+
+def tell_tokens(token: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Print what a token costs by each clock: the median, the least, and how much more than free."""
+    for name in token["free"]:
+        print(f"\n{name.replace('_', ' ') + ', us':18}{'median':>8}{'least':>8}{'more':>8}   quartiles of rounds")
+        for kind, costs in token.items():
+            one = costs[name]
+            line = f"{kind:18}{one['us']:>8.1f}{one['least_us']:>8.1f}"
+            print(line + (f"{one['more']:>8.1%}   {one['low']:.1%} to {one['high']:.1%}" if kind != "free" else ""))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=128)
     arguments = parser.parse_args()
+    if arguments.rounds < 2:
+        parser.error(f"--rounds {arguments.rounds}: quartiles want at least 2")
     measured = asyncio.run(measure(arguments.rounds, arguments.rows, arguments.tokens))
     print(f"{'character':24}{'steps off':>10}{'on':>6}{'saved':>8}{'aim':>6}{'CPU ms off':>12}{'on':>8}")
     for line in measured["steps"]:
@@ -143,10 +180,7 @@ def main() -> None:
         name = f"{line['rows']} rows, temperature {line['temperature']:g}"
         times = f"{off['cpu_s'] * 1e3:>12.0f}{on['cpu_s'] * 1e3:>8.0f}"
         print(f"{name:24}{off['steps']:>10}{on['steps']:>6}{line['saved']:>8.0%}{SAVED_AIM:>6.0%}{times}")
-    free = measured["token_us"]["free"]
-    print("\n" + f"{'us a token':14}" + "".join(f"{name.replace('_', ' ') + ', more':>24}" for name in free))
-    for kind, costs in measured["token_us"].items():
-        print(f"{kind:14}" + "".join(f"{cost:>16.1f}{cost / free[name] - 1:>8.1%}" for name, cost in costs.items()))
+    tell_tokens(measured["token"])
     print(f"the aim is {COST_AIM:.0%} more; load average {os.getloadavg()[0]:.1f}")
     record = {
         "date": time.strftime("%Y-%m-%d"),
