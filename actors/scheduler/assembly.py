@@ -22,7 +22,7 @@ __all__ = ["Assemblies", "Assembly", "known_lines"]
 _FIRST = -(1 << 40)
 """The number of the first part; others count down from there."""
 
-_FILL = SamplingParams(max_new_tokens=0)
+_FILL = SamplingParams(max_new_tokens=0, seed=0, ignore_eos=True)  # nothing is sampled, nothing looked for
 
 
 class Assembly:

@@ -88,7 +88,8 @@ class Rows:
         self.taken[row] = True
         self.logprobs[row] = request.sampling.return_logprob or request.sampling.top_logprobs_num > 0
         self.stops[row] = -1
-        self.stops[row, : len(request.stops)] = request.stops
+        if request.stops:
+            self.stops[row, : len(request.stops)] = request.stops
         self.tokens[row, : request.length] = np.frombuffer(request.tokens, np.int32)
         self.slots[row, :known] = prefix
         self.request[row] = request
