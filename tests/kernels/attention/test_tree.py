@@ -184,6 +184,23 @@ def test_long_prefixes_in_bfloat16(
     check_tree(tree, shape, 2e-2, tuning, own_tuning=Tuning(), **options)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a CUDA device")
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    tops=st.lists(own | level, min_size=1, max_size=6).map(tuple),
+    shape=st.sampled_from([(32, 8, 128), (28, 4, 128), (8, 8, 64)]),
+    seed=st.integers(0, 2**31),
+    tile=st.sampled_from(TreeTuning().tiles),
+)
+def test_random_trees_in_bfloat16(
+    tops: tuple[Level | int, ...], shape: tuple[int, int, int], seed: int, tile: TreeTile
+) -> None:
+    if any(isinstance(top, Level) and len(top.below) > 1 for top in tops):
+        tree = draw_tree(tops, shape, seed, dtype=torch.bfloat16)
+        check_tree(tree, shape, 2e-2, TreeTuning((tile,), rates=EAGER), own_tuning=Tuning())
+
+
 # keys, stages, programs
 SPECIALISED = [(128, 3, 132), (128, 2, 1), (64, 6, 7), (64, 3, 132)]
 SHAPED = [((32, 8, 128), knobs) for knobs in SPECIALISED] + [
