@@ -5,7 +5,7 @@
 `sglang/test/test_programs.py` of the wheel is run as it stands; for ours only the name of the package is another.  Both
 frontends run it on one SGLang server, on a CPU, with the model that ships: a small one, so that a program which wants
 to know more than it does fails by both.  What a vendor's model is for (images, several gens a call) runs on a local
-server that speaks OpenAI's format, with OpenAI's SDK.
+server that speaks OpenAI's format, with OpenAI's SDK.  Last, ours runs them with the answers of a model that knows.
 """
 
 from __future__ import annotations
@@ -31,12 +31,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from sglang_server import PEER, VERSION, peer_python
 
 RESULTS = Path(__file__).parent / "results" / "sglang_programs.json"
 ON_A_SERVICE = ("test_image_qa", "test_completion_speculative", "test_chat_completion_speculative")
 LIMIT_S = 60.0  # a program that takes longer hangs
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC"
+KNOWN = {  # what a prompt ends with, and how a model that knows goes on
+    "hours in a day is ": "24", "days in a year is ": "365", '"name": ': '"Paris"', '"population": ': "2102650",
+    '"area": ': "105", '"latitude": ': "48.8", '"country": ': '"France"', '"timezone": ': '"CET"',
+    "answer this question is": " a geographer", "would answer that ": "it is Paris", "is calculate(": "257 * 983",
+    "Finish [": "Finland", "of Julian?\nASSISTANT:": " Noah is.", "of the United States?\nA:": " Washington, D.C.",
+    "capital of Japan?\nA:": " Tokyo", "United Kingdom?\nA:": " London", "of China?\nA:": " Beijing",
+    "value of pi?\nA: ": "3.14", "DNS invented?\nA: ": "1983", "sky blue?\nA: ": "True",
+    "Google DNS servers?\nA: ": "8.8.8.8",
+}  # fmt: skip
+CHOSEN = {"Berlin.\nAnswer:": "True", "Tokyo.\nAnswer:": "False", "green.\nAnswer:": "Unknown"}
 CARD = " Ada Lovelace\nBirthday: December 10, 1815\nJob: Mathematician\n"
 
 
@@ -69,6 +80,25 @@ def theirs() -> dict[str, Any]:
     return vars(programs)
 
 
+def knowing() -> Any:
+    """Give a backend that answers as a model would that knows."""
+    import callboard as cb
+
+    class Knowing(cb.NullBackend):
+        async def score(self, prompt: Any, continuations: Any, *, unconditional: bool = False) -> Any:
+            scores = await super().score(prompt, continuations, unconditional=unconditional)
+            chosen = next((word for end, word in CHOSEN.items() if prompt.text.endswith(end)), "Finish")
+            told = (
+                msgspec.structs.replace(one, logprobs=(0.0 if one.text == chosen else -9.0,)) for one in scores.scores
+            )
+            return msgspec.structs.replace(scores, scores=tuple(told))
+
+    def text(prompt: Any) -> str:
+        return next((words for end, words in KNOWN.items() if prompt.text.endswith(end)), " So it is.")
+
+    return Knowing(text=text)
+
+
 def run(frontend: str, target: str) -> None:
     """Print a line of JSON a program: its name, how it ended, and where it failed."""
     names = ours() if frontend == "callboard" else theirs()
@@ -80,6 +110,8 @@ def run(frontend: str, target: str) -> None:
         if service is not None:
             model = "gpt-instruct" if name == "test_completion_speculative" else "gpt"
             sgl.set_default_backend(sgl.OpenAI(model, base_url=f"{service}/v1", api_key="none"))
+        elif target == "known":
+            sgl.set_default_backend(knowing())
         elif target == "embedded":
             sgl.set_default_backend(sgl.Runtime(model_path="embedded", random_seed=0))
         else:
@@ -202,6 +234,7 @@ def main() -> None:
             results["sglang, its server"] = told(peer_python(), "sglang", url, folder)
             results["callboard, its server"] = told(sys.executable, "callboard", url, folder)
         results["callboard, our engine"] = told(sys.executable, "callboard", "embedded", folder)
+        results["callboard, answers known"] = told(sys.executable, "callboard", "known", folder)
         with vendor() as url:
             results["callboard, a service"] = told(sys.executable, "callboard", f"service {url}", folder)
     report(results)
@@ -216,7 +249,7 @@ def report(results: dict[str, dict[str, str]]) -> None:
         table.add_column(column)
     for name in sorted({name for told in results.values() for name in told}):
         table.add_row(name, *(told.get(name, "-") for told in results.values()))
-    Console(width=150).print(table)
+    Console(width=170).print(table)
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(
         json.dumps({"date": date.today().isoformat(), "peer": f"sglang {VERSION}", "results": results}, indent=2) + "\n"

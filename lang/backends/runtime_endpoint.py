@@ -118,7 +118,10 @@ class RuntimeEndpoint(EndpointNames):
         more = {"reasoning"} if self.binds_answers else set[str]()
         if self.model_info.get("token_healing") is True:
             more.add("heal")
-        self.capabilities = msgspec.structs.replace(_ABLE, sampling=EVERYTHING | more)
+        able = EVERYTHING | more
+        if server.get("enable_deterministic_inference") is False:  # an SGLang server that takes a seed and forgets it
+            able -= {"seed"}
+        self.capabilities = msgspec.structs.replace(_ABLE, sampling=able)
 
     async def _either(self, path: str, older: str) -> dict[str, Any]:
         """Ask one route, or the one an older server has in its place."""

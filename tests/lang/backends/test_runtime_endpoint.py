@@ -331,6 +331,18 @@ async def test_the_texts_of_tokens_are_told_there_as_here_special_ones_too():
         assert told[0] == "<|endoftext|>"
 
 
+@pytest.mark.parametrize("told", [False, True])
+async def test_a_seed_that_a_server_would_forget_is_refused(told: bool):
+    pages = {"/model_info": MODEL, "/server_info": {"enable_deterministic_inference": told}}
+    async with serving(Service(NATIVE.speak, pages=pages)) as service, RuntimeEndpoint(service.url) as remote:
+        seeded = SamplingParams(seed=7)
+        if told:
+            remote.verify(seeded)
+        else:
+            with pytest.raises(InvalidRequest, match=r"seed: the server at .* has no such setting"):
+                remote.verify(seeded)
+
+
 async def test_a_server_that_does_not_heal_is_not_asked_to():
     pages = {"/model_info": MODEL, "/server_info": {}}
     async with serving(Service(NATIVE.speak, pages=pages)) as service, RuntimeEndpoint(service.url) as remote:
