@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ANCHORS", "SHARED", "WORK", "Anchor", "anchor"]
+__all__ = ["ANCHORS", "FORKS", "SHARED", "WORK", "Anchor", "anchor"]
 
 # What is asked for, as `callboard bench offline --workload` reads it.
 WORK = {
@@ -16,6 +16,12 @@ WORK = {
     "many": "64x1024/256",
     "mixed": "256x100-1024/100-1024",
     "prompts": "32x8192/1",
+}
+
+# Prompts that are forked: so many of so many tokens, 64 and 32 ways.
+FORKS = {
+    "forks of 8,192": "256x4*8192+32/256",
+    "forks of 2,048": "1024x32*2048+64/64",
 }
 
 # What is measured twice: rows that share a prefix read it together, and each for itself.
@@ -58,6 +64,12 @@ ANCHORS = (
     Anchor("mixed", _QWEN, _TOKENS, 24_352, 23_301, 36_027, 28_000),
     Anchor("prompts", _LLAMA, _TOKENS, 38_900, 38_300, 49_600, 42_000),
     Anchor("prompts", _QWEN, _TOKENS, 273_900, 272_800, 438_900, 320_000),
+    Anchor("forks of 8,192", _LLAMA, _TOKENS, 4_213, 4_271, 24_750, 17_000),
+    Anchor("forks of 8,192", _QWEN, _TOKENS, None, 5_871, 93_400, 40_000),
+    Anchor("forks of 2,048", _LLAMA, _TOKENS, 7_134, 6_818, 16_590, 12_500),
+    Anchor("forks of 2,048", _QWEN, _TOKENS, 13_657, 13_986, 114_000, 40_000),
+    Anchor("join, next token", _LLAMA, "ms", None, None, None, 6.8, more=False),
+    Anchor("deterministic costs", _LLAMA, "%", None, 34, 0, 15, more=False),
     Anchor("busy, 1 row", _LLAMA, "%", None, 97.5, 100, 97.5),
     Anchor("busy, 1 row", _QWEN, "%", None, 97.5, 100, 97.5),
     Anchor("busy, 64 rows", _LLAMA, "%", None, 97.5, 100, 97.5),

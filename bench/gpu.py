@@ -3,7 +3,8 @@
     python bench/gpu.py [quick] [--device cuda] [--model NAME ...] [--only PART ...] [--minutes N]
 
 Each part is a process of its own with a time limit: what fails in one, or hangs, is told, and the rest goes on.
-Parts: tests, a model by its name, overlap, tree, shared (and alone) with a model's name, start, kernels.
+Parts: tests, a model by its name, deterministic, overlap, tree, forks, shared and alone (each with a model's name), join,
+start, kernels.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from callboard.bench.anchors import ANCHORS, SHARED, Anchor
+from callboard.bench.anchors import ANCHORS, FORKS, SHARED, Anchor
 
 __all__ = ["Part", "figures", "parts", "table"]
 
@@ -54,16 +56,27 @@ def parts(arguments: argparse.Namespace, folder: Path) -> Iterator[Part]:
 
     models = tuple(arguments.model or MODELS)
     if gpu:
-        yield Part("tests", (python, "-m", "pytest", "-q", "-m", "gpu", "tests"), 50.0 if quick else 120.0)
+        # Tests of long rows take gigabytes each: more than a few at once are too many.
+        beside = ("-n", "4", "--dist", "worksteal") if find_spec("xdist") else ()
+        command = (python, "-m", "pytest", "-q", "-m", "gpu", *beside, "tests")
+        yield Part("tests", command, 50.0 if quick else 300.0)
     for name in models:
         yield model(name, name, *(["--quick"] if quick else []), limit_s=75.0 if quick else 180.0)
     if not quick or not gpu:
         yield model("overlap", models[0], "--work", "mixed", "--in-flight", "1", limit_s=60.0)
         yield model("tree", models[0], "--work", "mixed", "--no-prefix-cache", limit_s=60.0)
-        works = [argument for name in SHARED for argument in ("--work", name)]
+        if gpu:  # there is no such mode on a CPU
+            yield model("deterministic", models[-1], "--work", "mixed", "--deterministic", limit_s=120.0)
+        shared, forks = ([argument for name in works for argument in ("--work", name)] for works in (SHARED, FORKS))
+        for name in models:
+            yield model(f"forks: {name}", name, *forks, limit_s=90.0)
         for name in models:  # what programs share is read together, and each for itself
-            yield model(f"shared: {name}", name, *works, limit_s=75.0)
-            yield model(f"alone: {name}", name, *works, "--no-share-attention", limit_s=75.0)
+            yield model(f"shared: {name}", name, *shared, limit_s=90.0)
+            yield model(f"alone: {name}", name, *shared, "--no-share-attention", limit_s=90.0)
+        out = folder / "join.json"
+        size = ("--branch-tokens", "1024") if gpu else ()
+        command = (python, str(bench / "join.py"), "--model", models[-1], "--device", device, "--json", str(out), *size)
+        yield Part("join", command, 60.0, out)
         out = folder / "start.json"
         files = ["--files"] if gpu else []
         command = (python, str(bench / "start.py"), models[-1], "--device", device, "--json", str(out), *files)
@@ -122,6 +135,8 @@ def figures(found: dict[str, dict[str, Any]], models: Sequence[str]) -> dict[tup
             known[f"host, {counted}", name] = sum(decode[f"{part}_us_a_step"] for part in ("loop", "launch", "collect"))
         if "serve" in of:
             known["served / in process", name] = of["serve"]["ratio"]
+        for work, line in lines.get(f"forks: {name}", {}).items():
+            known[work, name] = line["output_tokens_a_second"]
         together, alone = lines.get(f"shared: {name}", {}), lines.get(f"alone: {name}", {})
         for work in together:
             known[work, name] = together[work]["output_tokens_a_second"]
@@ -133,6 +148,11 @@ def figures(found: dict[str, dict[str, Any]], models: Sequence[str]) -> dict[tup
         if with_all and "mixed" in lines.get(part, {}):
             without = lines[part]["mixed"]["output_tokens_a_second"]
             known[work, first] = with_all / without if part == "overlap" else 100 * (without / with_all - 1)
+    whole, told = known.get(("mixed", last)), lines.get("deterministic", {}).get("mixed")
+    if whole and told:
+        known["deterministic costs", last] = 100 * (1 - told["output_tokens_a_second"] / whole)
+    if "found" in found.get("join", {}):
+        known["join, next token", last] = found["join"]["found"]["kv_ms"]
     if "found" in found.get("start", {}):
         known["start to first token", last] = found["start"]["found"]["cached"]["first token"]
     return known
@@ -174,7 +194,7 @@ def _number(value: float | None) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", nargs="?", choices=("quick",), help="under three minutes instead of eight")
+    parser.add_argument("mode", nargs="?", choices=("quick",), help="under three minutes instead of twenty")
     parser.add_argument("--device", default="cuda", help="cpu tries the bench itself: small work, no figures to keep")
     parser.add_argument("--model", action="append", help=f"by default {' and '.join(MODELS)}; or embedded")
     parser.add_argument("--only", action="append", metavar="PART", help="parts whose name begins so")
@@ -182,7 +202,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "gpu.json")
     arguments = parser.parse_args()
     arguments.quick = arguments.mode == "quick"
-    deadline = time.monotonic() + 60 * (arguments.minutes or (2.9 if arguments.quick else 7.8))
+    deadline = time.monotonic() + 60 * (arguments.minutes or (2.9 if arguments.quick else 20.0))
     found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in parts(arguments, Path(folder)):

@@ -1,7 +1,7 @@
 """Measure one model's engine: whole workloads, decode steps, serving.  bench/gpu.py runs it in a process of its own.
 
     python bench/gpu_model.py MODEL --out FILE [--device cuda] [--quick] [--in-flight N] [--no-prefix-cache]
-                              [--no-share-attention] [--work NAME ...]
+                              [--no-share-attention] [--deterministic] [--work NAME ...]
 
 MODEL is a shape of shapes.py, whose weights are drawn, or `embedded`.  What is measured is written at once, so that
 nothing of it is lost if the rest fails.
@@ -22,7 +22,7 @@ from typing import Any
 import anyio
 
 from callboard.actors.engine import Engine
-from callboard.bench.anchors import SHARED, WORK
+from callboard.bench.anchors import FORKS, SHARED, WORK
 from callboard.bench.shapes import write_shape
 from callboard.commands.bench.decode import measure_decode, parse_point, print_decode
 from callboard.commands.bench.offline import measure_offline, print_offline
@@ -34,9 +34,10 @@ __all__ = ["Findings", "measure"]
 
 SMALL = {"one": "1x16/8", "many": "4x32/8", "mixed": "6x8-24/8-24", "prompts": "2x100/1"}  # for a CPU
 SMALL_SHARED = {"thoughts": "2^2*32/4", "chats": "4x1*64+8/8"}
+SMALL_FORKS = {"forks of 8,192": "4x2*64+8/8", "forks of 2,048": "8x2*32+8/4"}
 POINTS = ("1x384", "64x1024", "256x1024")
 SMALL_POINTS = ("1x16", "4x32", "6x16")
-AGAIN_S = 20.0  # what takes less is measured twice, and the better one counts
+AGAIN_S = 20.0  # what takes less is measured again, up to twice, and the best one counts
 SECONDS = 90.0  # that one measurement may take
 
 
@@ -80,14 +81,15 @@ async def measure(engine: Engine, findings: Findings, arguments: argparse.Namesp
 async def _measure(setting: Setting, findings: Findings, arguments: argparse.Namespace) -> None:
     small = arguments.device == "cpu"
     works = SMALL if small else WORK
-    known = works | (SMALL_SHARED if small else SHARED)
+    known = works | (SMALL_SHARED | SMALL_FORKS if small else SHARED | FORKS)
     for number, name in enumerate(arguments.work or works):
         with findings.attempt(name):
             workload = parse_workload(known[name])
-            line = await measure_offline(setting, workload)
-            # The first run of a work may meet shapes that have to be compiled still.
-            if line["seconds"] < (AGAIN_S / 4 if arguments.quick else AGAIN_S):
-                line = min(line, await measure_offline(setting, workload), key=lambda each: each["seconds"])
+            runs = [await measure_offline(setting, workload)]
+            # The first run of a work may meet shapes that have to be compiled still, and the second to be captured.
+            while len(runs) < 3 and runs[-1]["seconds"] < (AGAIN_S / 4 if arguments.quick else AGAIN_S):
+                runs.append(await measure_offline(setting, workload))
+            line = min(runs, key=lambda each: each["seconds"])
             print_offline(line, first=not number)
             findings.add(name, line)
     if arguments.work:
@@ -115,11 +117,12 @@ def main() -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument(
-        "--work", action="append", choices=(*WORK, *SHARED), help="only these workloads, and nothing else"
+        "--work", action="append", choices=(*WORK, *SHARED, *FORKS), help="only these workloads, and nothing else"
     )
     parser.add_argument("--in-flight", type=int, default=2)
     parser.add_argument("--no-prefix-cache", action="store_true")
     parser.add_argument("--no-share-attention", action="store_true")
+    parser.add_argument("--deterministic", action="store_true")
     arguments = parser.parse_args()
     findings = Findings(arguments.out)
     with tempfile.TemporaryDirectory() as folder:
@@ -132,6 +135,7 @@ def main() -> int:
             in_flight=arguments.in_flight,
             prefix_cache=not arguments.no_prefix_cache,
             share_attention=not arguments.no_share_attention,
+            deterministic=arguments.deterministic,
         )
         anyio.run(measure, engine, findings, arguments)
     return 1 if findings.errors else 0

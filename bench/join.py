@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import json
 import platform
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -30,6 +31,7 @@ from callboard.actors.backend import Prompt
 from callboard.actors.engine import Engine
 from callboard.actors.joins import pack_joins
 from callboard.actors.sampling import SamplingParams
+from callboard.bench.shapes import SHAPES, write_shape
 
 RESULTS = Path(__file__).parent / "results"
 STEM, TAIL, SAID, AFTER = 64, 8, 4, 17
@@ -98,16 +100,21 @@ async def measure(arguments: argparse.Namespace) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--model", default="embedded")
+    parser.add_argument("--model", default="embedded", help="a folder, or a shape of shapes.py, its weights drawn")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--load-format", default="auto", choices=("auto", "dummy"))
     parser.add_argument("--branches", type=int, default=16)
     parser.add_argument("--branch-tokens", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path, default=RESULTS / "join.json")
     arguments = parser.parse_args()
-    figures = asyncio.run(measure(arguments))
+    name = arguments.model
+    with tempfile.TemporaryDirectory() as folder:
+        if name in SHAPES:
+            arguments.model, arguments.load_format = str(write_shape(Path(folder) / name, name)), "dummy"
+        figures = asyncio.run(measure(arguments))
     size = f"{arguments.branches} branches of {arguments.branch_tokens} tokens"
-    table = Table(title=f"Time to the next token behind {size}; {arguments.model} on {figures['device']}")
+    table = Table(title=f"Time to the next token behind {size}; {name} on {figures['device']}")
     for column in ("", "next token, ms", "tokens computed", "a decode step, ms", "aim, ms"):
         table.add_column(column, justify="right")
     for kind, aim in (("kv", f"{figures['aim_ms']:.2f}"), ("text", "")):
@@ -118,13 +125,13 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "model": arguments.model,
+        "model": name,
         "branches": arguments.branches,
         "branch_tokens": arguments.branch_tokens,
         "rounds": arguments.rounds,
         **figures,
     }
-    (RESULTS / "join.json").write_text(json.dumps(told, indent=1) + "\n")
+    arguments.json.write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -82,6 +82,9 @@ def test_figures_are_read_beside_their_anchors() -> None:
         "tree": {"found": {"lines": {"mixed": {"output_tokens_a_second": 30_060.0}}}},
         "shared: Qwen3-0.6B": {"found": {"lines": {"chats": {"output_tokens_a_second": 9000.0}}}},
         "alone: Qwen3-0.6B": {"found": {"lines": {"chats": {"output_tokens_a_second": 2500.0}}}},
+        "forks: Qwen3-0.6B": {"found": {"lines": {"forks of 8,192": {"output_tokens_a_second": 48_000.0}}}},
+        "deterministic": {"found": {"lines": {"mixed": {"output_tokens_a_second": 27_000.0}}}},
+        "join": {"found": {"kv_ms": 9.0}},
         "tests": {"error": "ended with status 1"},
     }
     known = figures(found, ["Qwen3-0.6B"])
@@ -93,6 +96,9 @@ def test_figures_are_read_beside_their_anchors() -> None:
     assert ours["host, 256 rows"] == (175.0, True)
     assert ours["overlap on / off"] == (1.2, True)
     assert ours["tree's cost, no hits"] == (pytest.approx(0.2), True)
+    assert ours["forks of 8,192"] == (48_000.0, True)
+    assert ours["deterministic costs"] == (pytest.approx(10.0), None), "its aim is the other model's, as the join's"
+    assert ours["join, next token"] == (9.0, None)
     assert ours["chats"] == (9000.0, None)
     assert ours["chats, shared"] == (3.6, True)
     assert ours["thoughts, shared"] == (None, None)

@@ -8,7 +8,7 @@ import pytest
 
 from callboard.__main__ import main
 from callboard.actors.engine import Engine
-from callboard.bench.anchors import SHARED
+from callboard.bench.anchors import FORKS, SHARED
 from callboard.commands.bench.limits import ElementBytes, Rates, decode_seconds, ideal_seconds
 from callboard.commands.bench.offline import run_workload
 from callboard.commands.bench.sharing import Sharing, sharing_told
@@ -18,7 +18,7 @@ from callboard.models.config import read_config
 
 def test_a_tree_is_read_and_written_alike_and_one_that_cannot_be_is_refused() -> None:
     assert parse_workload("5^4*1024/128") == Thoughts(5, 4, 1024, 128)
-    assert all(str(parse_workload(text)) == text for text in SHARED.values())
+    assert all(str(parse_workload(text)) == text for text in (*SHARED.values(), *FORKS.values()))
     for text in ("0^2*8/4", "2^0*8/4", "2^2*0/4", "2^2*8/1", "9^9*8/4"):
         with pytest.raises(ValueError, match=r"a tree has 1 branch or more, .* at most 4,096 leaves"):
             parse_workload(text)
