@@ -3,8 +3,8 @@
     python bench/gpu.py [quick] [--device cuda] [--model NAME ...] [--only PART ...] [--minutes N]
 
 Each part is a process of its own with a time limit: what fails in one, or hangs, is told, and the rest goes on.
-Parts: tests, a model by its name, deterministic, overlap, tree, forks, shared and alone (each with a model's name), join,
-start, kernels.
+Parts: tests, a model by its name, deterministic, overlap, tree, forks and shared and alone (each with a model's name),
+join, start, kernels.
 """
 
 from __future__ import annotations

@@ -134,10 +134,11 @@ class DeviceRunner(Runner):
         decodes = read_decodes(step, self.rows)
         count = len(decodes)
         running.span = Span(self.rows.device, self._span)
-        groups = self._groups.pack(step, self.graphs.size_for(count))
+        size = self.graphs.size_for(count)
+        groups = self._groups.pack(step, size)
         rows = decodes.rows.astype(np.int64)
         running.choice = self._chooser.choose(rows)
-        decoded = self.graphs.run(decodes, groups, cuts=running.choice.cuts)
+        decoded = self.graphs.run(decodes, size, groups, cuts=running.choice.cuts)
         self._count_reads(step, groups)
         running.sampled = Sampled(rows, decoded.rows_B[:count], self.rows.lengths[rows])
         running.logits_NV = decoded.logits_BV[:count]

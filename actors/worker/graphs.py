@@ -8,6 +8,8 @@ groups stand in the same tensor.  So have steps in which a row has a top-k, a to
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -129,6 +131,8 @@ class DecodeGraphs:
     The first step of a shape runs launch by launch (which also compiles its kernels) and is captured behind it; all
     later ones are replays.  `capture` off runs every step that way, and needs no GPU; the attention may then read
     lengths on the host.
+    patience: how many steps run in the next larger size that has a graph, if that is not half as large again, before a
+    size is captured: the size that a batch has only while its rows end one by one costs no capture.
     """
 
     def __init__(
@@ -141,7 +145,9 @@ class DecodeGraphs:
         draw: Draw,
         *,
         capture: bool,
+        patience: int = 8,
     ) -> None:
+        self.patience = patience
         self._model = model
         self._pool = pool
         self._attention = attention
@@ -151,6 +157,8 @@ class DecodeGraphs:
         self._capture = capture
         self._sizes = sizes(rows.max_rows)
         self._captured: dict[Shape, _Captured] = {}
+        self._sizes_captured: list[int] = []  # in order
+        self._met: Counter[int] = Counter()  # steps that ran in a larger size
         self._memory = GraphMemory(rows.device)
 
     @property
@@ -164,15 +172,23 @@ class DecodeGraphs:
         return self._memory.size_bytes
 
     def size_for(self, count: int) -> int:
-        """Tell with how many rows a step of `count` runs."""
-        return next(size for size in self._sizes if size >= count)
+        """Choose with how many rows a step of `count` is to run; asked once a step."""
+        size = next(size for size in self._sizes if size >= count)
+        at = bisect_left(self._sizes_captured, size)
+        if at == len(self._sizes_captured) or self._met[size] >= self.patience:
+            return size
+        larger = self._sizes_captured[at]
+        if larger == size or 2 * larger >= 3 * size:
+            return size
+        self._met[size] += 1
+        return larger
 
-    def run(self, decodes: Decodes, groups: PackedGroups | None = None, *, cuts: bool = False) -> Decoded:
+    def run(self, decodes: Decodes, size: int, groups: PackedGroups | None = None, *, cuts: bool = False) -> Decoded:
         """Launch one decode pass; the first len(decodes) lines of the result are the step's.
 
-        groups: as packed for `size_for` as many rows.  cuts: whether a row may have a top-k, a top-p or a min-p.
+        size: as `size_for` has chosen.  groups: as packed for so many rows.  cuts: whether a row may have a top-k, a
+        top-p or a min-p.
         """
-        size = self.size_for(len(decodes))
         shape = Shape(size, -1 if groups is None else groups.kind, cuts)
         arrays = padded(decodes, size, self._rows.max_rows, self._pool.dummy_slot)
         sent = arrays if groups is None else (*arrays, groups.words_W)
@@ -189,6 +205,8 @@ class DecodeGraphs:
         outputs = self._pass(inputs, shape, arrays[3].tolist())
         if self._capture:
             self._captured[shape] = self._record(inputs, shape)
+            if size not in self._sizes_captured:
+                insort(self._sizes_captured, size)
         return outputs
 
     def keep(self, shape: Shape, read: torch.cuda.Event | None) -> None:
