@@ -95,7 +95,8 @@ class Detokenizer(Actor[ToDetokenizer]):
             delta = self._token(output, request, offset, token, dropped, step.logprobs.get(request))
             if delta is None:
                 continue
-            news[request] = _behind(news.get(request), delta)
+            sofar = news.get(request)
+            news[request] = delta if sofar is None else _behind(sofar, delta)
             if delta.finish is not None:
                 self._outputs.pop(request)
                 finished.pop(request, None)
@@ -132,6 +133,9 @@ class Detokenizer(Actor[ToDetokenizer]):
             output.logprobs.append(logprob)
         piece = output.stream.feed(token)
         if piece.matched is None:
+            if output.sent == known and piece.tokens == known + 1 and not output.logprobs:  # as nearly always
+                output.sent = known + 1
+                return Delta(text=piece.text, tokens=(token,))
             return _delta(output, piece.text, piece.tokens, None)
         finish = Finish(
             reason="stop",
@@ -145,10 +149,8 @@ class Detokenizer(Actor[ToDetokenizer]):
         return _delta(output, piece.text, piece.tokens, finish)
 
 
-def _behind(known: Delta | None, more: Delta) -> Delta:
+def _behind(known: Delta, more: Delta) -> Delta:
     """Put one token's news behind those of the same request in the same step: grammars force several."""
-    if known is None:
-        return more
     return Delta(
         text=known.text + more.text,
         tokens=known.tokens + more.tokens,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
+import msgspec
+
 from .errors import Aborted, GenerationFailed
-from .messages import Delta, Finish, TokenLogprob
+from .messages import Delta, Finish
 
 __all__ = ["Reader", "failure"]
 
@@ -29,42 +31,38 @@ class Reader:
     GenerationFailed, one that somebody aborted raises Aborted, at every wait from then on.
     """
 
-    __slots__ = ("_error", "_finish", "_input_logprobs", "_logprobs", "_over", "_text", "_tokens", "_waiter", "request")
+    __slots__ = ("_ended", "_error", "_news", "_over", "_waiter", "request")
 
     def __init__(self, request: int) -> None:
         self.request = request
-        self._text: list[str] = []
-        self._tokens: list[int] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._input_logprobs: list[TokenLogprob] = []
-        self._finish: Finish | None = None
+        self._news: list[Delta] = []  # the last one may have `finish`
         self._error: Exception | None = None
+        self._ended = False
         self._over = False
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def over(self) -> bool:
         """Whether the terminal event has arrived (it may still wait to be read)."""
-        return self._finish is not None or self._error is not None
+        return self._ended
 
     def push(self, delta: Delta) -> None:
         """Add news; whatever comes behind the terminal event is ignored."""
-        if self.over:
+        if self._ended:
             return
-        if delta.text:
-            self._text.append(delta.text)
-        self._tokens.extend(delta.tokens)
-        self._logprobs.extend(delta.logprobs)
-        self._input_logprobs.extend(delta.input_logprobs)
         if (finish := delta.finish) is not None:
+            self._ended = True
             self._error = failure(finish)
-            if self._error is None:
-                self._finish = finish
+            if self._error is not None:
+                delta = msgspec.structs.replace(delta, finish=None)
+        if delta.text or delta.tokens or delta.input_logprobs or delta.finish is not None:
+            self._news.append(delta)
         self._wake()
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it has ended."""
-        if not self.over:
+        if not self._ended:
+            self._ended = True
             self._error = error
             self._wake()
 
@@ -78,24 +76,32 @@ class Reader:
     async def __anext__(self) -> Delta:
         if self._over:
             raise StopAsyncIteration
-        while not (self._text or self._tokens or self._input_logprobs or self.over):
+        while not self._news:
+            if self._error is not None:
+                raise self._error
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
             finally:
                 self._waiter = None
-        if self._error is not None and not (self._text or self._tokens or self._input_logprobs):
-            raise self._error
         return self._take()
 
     def _take(self) -> Delta:
-        delta = Delta(
-            text="".join(self._text),
-            tokens=tuple(self._tokens),
-            logprobs=tuple(self._logprobs),
-            input_logprobs=tuple(self._input_logprobs),
-            finish=self._finish,
-        )
-        self._over = self._finish is not None
-        self._text, self._tokens, self._logprobs, self._input_logprobs = [], [], [], []
+        news = self._news
+        if len(news) == 1:  # a reader that keeps up
+            delta = news.pop()
+        else:
+            self._news = []
+            delta = _merged(news)
+        self._over = delta.finish is not None
         return delta
+
+
+def _merged(news: list[Delta]) -> Delta:
+    return Delta(
+        text="".join([delta.text for delta in news]),
+        tokens=tuple([token for delta in news for token in delta.tokens]),
+        logprobs=tuple([logprob for delta in news for logprob in delta.logprobs]),
+        input_logprobs=tuple([logprob for delta in news for logprob in delta.input_logprobs]),
+        finish=news[-1].finish,
+    )

@@ -35,8 +35,8 @@ def native_draw(device: torch.device) -> NativeDraw | None:
 class NativeDraw:
     """Choose tokens as `sampling.sample` does, with the grammars' masks at once.
 
-    At 32 rows of 4,096 it takes 4 us a row, a mask that allows little half of that, where torch takes 11 and with masks 33.  Weights below
-    e ** -87 of the best token's are none here; torch has them down to e ** -103.
+    At 32 rows of 4,096 it takes 4 us a row, with a mask that allows little half of that, where torch takes 11 and with
+    masks 33.  Weights below e ** -87 of the best token's are none here; torch has them down to e ** -103.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
