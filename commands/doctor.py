@@ -158,7 +158,7 @@ def _package(name: str) -> Finding:
 
 
 def _flashinfer() -> Finding:
-    from ..kernels.attention.flashinfer_tools import flashinfer_lacks
+    from ..actors.worker.attention import flashinfer_lacks
 
     found = _package("flashinfer-python")
     if found.state != "good":

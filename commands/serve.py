@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .engine_arguments import add_engine_arguments, make_engine, summary
+from .lasting import keep_lasting
 from .statistics_line import statistics_line
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ async def _serve(engine: Engine, options: GatewayOptions, log_interval_s: float 
             group.start_soon(watch, gateways)
             began = time.monotonic()
             async with engine:
+                keep_lasting()
                 supervisor = await engine.supervisor.supervise("gateway", grace=options.grace_s + 5.0)
                 gateway = await supervisor.spawn(lambda: Gateway(engine, options), name="gateway")
                 _announce(engine, options, await gateway.ask(Address()), time.monotonic() - began)

@@ -454,3 +454,15 @@ def test_doctor_says_what_to_do():
     assert "no GPU" in doctor.advice(without_gpu)[1]
     broken = [doctor.Finding("torch", "bad", "cannot be imported")]
     assert doctor.advice(broken) == ["callboard cannot run yet: torch: cannot be imported"]
+
+
+def test_what_lasts_is_out_of_the_garbage_collectors_way():
+    """In a process of its own: what is frozen stays so."""
+    code = (
+        "import gc; from callboard.commands.lasting import keep_lasting; keep_lasting(); left = gc.get_objects();"
+        "print(gc.get_freeze_count() > 1_000, len(left) < 100)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True, timeout=60
+    )
+    assert found.stdout.split() == ["True", "True"]

@@ -6,12 +6,13 @@ from importlib.util import find_spec
 
 import torch
 
+from ...kernels.attention.flashinfer_tools import flashinfer_lacks
 from ...kernels.attention.interface import Attention
 from ...kernels.attention.reference import ReferenceAttention
 from ...models.config import ModelConfig
 from .options import WorkerOptions
 
-__all__ = ["choose_attention"]
+__all__ = ["choose_attention", "flashinfer_lacks"]  # the latter for `callboard doctor`
 
 
 def choose_attention(

@@ -157,8 +157,9 @@ class DecodeGraphs:
         self._capture = capture
         self._sizes = sizes(rows.max_rows)
         self._captured: dict[Shape, _Captured] = {}
-        self._sizes_captured: list[int] = []  # in order
-        self._met: Counter[int] = Counter()  # steps that ran in a larger size
+        self._sizes_captured: dict[tuple[int, bool], list[int]] = {}  # in order, by the rest of the shape
+        self._last = (-1, False)  # that rest, of the last step: the next one's is most likely the same
+        self._met: Counter[Shape] = Counter()  # steps that ran in a larger size
         self._memory = GraphMemory(rows.device)
 
     @property
@@ -174,13 +175,14 @@ class DecodeGraphs:
     def size_for(self, count: int) -> int:
         """Choose with how many rows a step of `count` is to run; asked once a step."""
         size = next(size for size in self._sizes if size >= count)
-        at = bisect_left(self._sizes_captured, size)
-        if at == len(self._sizes_captured) or self._met[size] >= self.patience:
+        captured, shape = self._sizes_captured.get(self._last, []), Shape(size, *self._last)
+        at = bisect_left(captured, size)
+        if at == len(captured) or self._met[shape] >= self.patience:
             return size
-        larger = self._sizes_captured[at]
+        larger = captured[at]
         if larger == size or 2 * larger >= 3 * size:
             return size
-        self._met[size] += 1
+        self._met[shape] += 1
         return larger
 
     def run(self, decodes: Decodes, size: int, groups: PackedGroups | None = None, *, cuts: bool = False) -> Decoded:
@@ -190,6 +192,7 @@ class DecodeGraphs:
         top-p or a min-p.
         """
         shape = Shape(size, -1 if groups is None else groups.kind, cuts)
+        self._last = shape.kind, cuts
         arrays = padded(decodes, size, self._rows.max_rows, self._pool.dummy_slot)
         sent = arrays if groups is None else (*arrays, groups.words_W)
         if (found := self._captured.get(shape)) is not None:
@@ -205,8 +208,7 @@ class DecodeGraphs:
         outputs = self._pass(inputs, shape, arrays[3].tolist())
         if self._capture:
             self._captured[shape] = self._record(inputs, shape)
-            if size not in self._sizes_captured:
-                insort(self._sizes_captured, size)
+            insort(self._sizes_captured.setdefault(self._last, []), size)
         return outputs
 
     def keep(self, shape: Shape, read: torch.cuda.Event | None) -> None:

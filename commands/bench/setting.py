@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...models.config import ModelConfig, read_config
+from ..lasting import keep_lasting
 from .limits import ElementBytes, Rates, measure_rates
 from .offline import warm_up
 
@@ -57,13 +58,14 @@ class Setting:
 
 @asynccontextmanager
 async def started(engine: Engine) -> AsyncIterator[Setting]:
-    """Start an engine, measure its device, and let every size of batch run once."""
+    """Start an engine as `callboard serve` does, measure its device, and let every size of batch run once."""
     begun = perf_counter()
     async with engine:
         start_s = perf_counter() - begun
         dtype: torch.dtype = getattr(torch, engine.limits.dtype)
         rates = measure_rates(torch.device(engine.limits.device), dtype)
         await warm_up(engine)
+        keep_lasting()
         kv_dtype: torch.dtype = getattr(torch, engine.limits.kv_dtype)
         element_bytes = ElementBytes(dtype.itemsize, kv_dtype.itemsize)
         yield Setting(engine, read_config(engine.folder), element_bytes, rates, start_s)
