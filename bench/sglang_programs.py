@@ -128,7 +128,7 @@ def run(frontend: str, target: str) -> None:
 def attempt(program: Any, name: str, outcome: list[str]) -> None:
     try:
         program(*((True,) if name == "test_select" else ()))
-    except BaseException as error:
+    except BaseException as error:  # a thread of its own: even a program that exits is told, and not taken to hang
         lines = [
             frame.lineno for frame in traceback.extract_tb(error.__traceback__) if "test_programs" in frame.filename
         ]

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from ..kernels.attention.interface import AttentionBatch
 from ..kernels.attention.reference import ReferenceAttention
-from ..kernels.kv_pool import FLOAT8, KVPool
+from ..kernels.kv_pool import FLOAT8
 from .kv_scales import KVScales, round_up
 from .model import Model
+from .pool import pool_for
 
 __all__ = ["TOKENS", "measure_scales"]
 
@@ -34,14 +35,7 @@ def measure_scales(model: Model, device: torch.device, dtype: torch.dtype) -> KV
     """
     config = model.config
     length = min(_LENGTH, config.context_length)
-    pool = KVPool(
-        layers=config.layers,
-        slots=length,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        dtype=dtype,
-        device=device,
-    )
+    pool = pool_for(config, slots=length, dtype=dtype, device=device)
     attention = ReferenceAttention(config.heads, config.kv_heads, config.head_dim, windows=config.windows)
     line_T = torch.arange(length, device=device)
     batch = AttentionBatch(

@@ -13,9 +13,9 @@ from ...kernels.attention.interface import Attention
 from ...kernels.attention.reference import ReferenceAttention
 from ...kernels.kv_pool import FLOAT8, KVPool
 from ...models.calibration import TOKENS
-from ...models.config import ModelConfig
 from ...models.loader import load
 from ...models.model import Model
+from ...models.pool import pool_for
 from ..grammar import GrammarCache
 from .attention import choose_attention
 from .device import open_device, verify_float8
@@ -63,7 +63,7 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
     context_length = min(options.context_length or config.context_length, config.context_length)
     attention = choose_attention(options, config, device, dtype)
     slots = kv_slots(options, model, attention, context_length, device, kv_dtype)
-    pool = _pool(config, slots, kv_dtype, device)
+    pool = pool_for(config, slots=slots, dtype=kv_dtype, device=device)
     rows = Rows(options.max_rows, context_length, config.vocabulary, device, staged=device.type == "cuda")
     description = WorkerDescription(
         architecture=config.architecture,
@@ -95,15 +95,4 @@ def _runner(
     capture = not isinstance(attention, ReferenceAttention)
     return DeviceRunner(
         model, pool, attention, rows, grammars, draw=DeviceDraw(rows), capture=capture, fast_forward=fast_forward
-    )
-
-
-def _pool(config: ModelConfig, slots: int, dtype: torch.dtype, device: torch.device) -> KVPool:
-    return KVPool(
-        layers=config.layers,
-        slots=slots,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        dtype=dtype,
-        device=device,
     )

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 
 from ...kernels.attention.interface import Attention, AttentionBatch
-from ...kernels.kv_pool import KVPool
 from ...models.config import ModelConfig
 from ...models.model import Model
+from ...models.pool import pool_for
 from .options import WorkerOptions
 
 __all__ = ["Taken", "kv_slots", "slot_bytes", "slots_left"]
@@ -105,14 +105,7 @@ def _step_bytes(
     config = model.config
     tokens = min(options.chunk_tokens + options.max_rows, context_length)
     count = -(-(options.chunk_tokens + options.max_rows) // tokens)  # rows of that length
-    pool = KVPool(
-        layers=config.layers,
-        slots=tokens,
-        kv_heads=config.kv_heads,
-        head_dim=config.head_dim,
-        dtype=dtype,
-        device=device,
-    )
+    pool = pool_for(config, slots=tokens, dtype=dtype, device=device)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)

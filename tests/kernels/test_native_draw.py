@@ -37,6 +37,25 @@ def masked(logits_NV: Tensor, masks_RW: np.ndarray, lines_N: np.ndarray) -> Tens
     return torch.where(torch.from_numpy(lines_N < 0).unsqueeze(1), logits_NV, masked_NV)
 
 
+def assert_agrees(
+    native: NativeDraw,
+    logits_NV: Tensor,
+    masks_RW: np.ndarray,
+    lines_N: np.ndarray,
+    temperature: float,
+    rng: np.random.Generator,
+) -> None:
+    """Hold what C chooses among the tokens that masks allow against what torch does, greatest logits too."""
+    draw = Draw(None, torch.full((ROWS,), temperature)) if temperature else None
+    uniform_N = rng.random(ROWS) if temperature else None
+    tokens_N, best_N = native(logits_NV, draw, uniform_N, masks_RW, lines_N)
+    wanted = sample(
+        masked(logits_NV, masks_RW, lines_N), draw, None if uniform_N is None else torch.from_numpy(uniform_N)
+    )
+    assert torch.equal(best_N, wanted[1])
+    assert torch.equal(tokens_N, wanted[0])
+
+
 @pytest.mark.parametrize("vocabulary", [1, 7, 64, 65, 200, 4099])
 @pytest.mark.parametrize("temperature", [0.0, 0.3, 1.0, 3.0])
 def test_it_chooses_what_torch_chooses(native: NativeDraw, vocabulary: int, temperature: float) -> None:
@@ -47,14 +66,7 @@ def test_it_chooses_what_torch_chooses(native: NativeDraw, vocabulary: int, temp
         masks_RW = rng.integers(-(2**31), 2**31 - 1, (20, width)).astype(np.int32) | 1
         lines_N = rng.integers(0, 20, ROWS).astype(np.int32)
         lines_N[::4] = -1
-        draw = Draw(None, torch.full((ROWS,), temperature)) if temperature else None
-        uniform_N = rng.random(ROWS) if temperature else None
-        tokens_N, best_N = native(logits_NV, draw, uniform_N, masks_RW, lines_N)
-        wanted = sample(
-            masked(logits_NV, masks_RW, lines_N), draw, None if uniform_N is None else torch.from_numpy(uniform_N)
-        )
-        assert torch.equal(best_N, wanted[1])
-        assert torch.equal(tokens_N, wanted[0])
+        assert_agrees(native, logits_NV, masks_RW, lines_N, temperature, rng)
 
 
 @pytest.mark.parametrize("vocabulary", [63, 64, 65, 200, 4099])
@@ -68,14 +80,7 @@ def test_it_finds_the_few_tokens_that_a_mask_allows(native: NativeDraw, vocabula
             bits_RV[row, rng.choice(covered, 1 + row % 3, replace=False)] = 1
         masks_RW = np.packbits(bits_RV, axis=1, bitorder="little").view(np.int32)
         logits_NV, lines_N = logits(vocabulary, width), np.arange(ROWS, dtype=np.int32)
-        draw = Draw(None, torch.full((ROWS,), temperature)) if temperature else None
-        uniform_N = rng.random(ROWS) if temperature else None
-        tokens_N, best_N = native(logits_NV, draw, uniform_N, masks_RW, lines_N)
-        wanted = sample(
-            masked(logits_NV, masks_RW, lines_N), draw, None if uniform_N is None else torch.from_numpy(uniform_N)
-        )
-        assert torch.equal(best_N, wanted[1])
-        assert torch.equal(tokens_N, wanted[0])
+        assert_agrees(native, logits_NV, masks_RW, lines_N, temperature, rng)
 
 
 def test_numbers_that_are_none_are_told_even_where_nothing_is_allowed(native: NativeDraw) -> None:
