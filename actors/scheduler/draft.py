@@ -12,9 +12,9 @@ __all__ = ["Draft"]
 class Draft:
     """Chunks of rows' tokens, as long as the budget and the slots last.
 
-    budget: tokens it may still compute of prompts.  computing: whose tokens it computes.  heads: how these begin, as far
-    as a prompt must begin alike to wait for them.  begun: the rows that sample their first token.  filled: the rows that
-    were only to be prefilled, and are with it.
+    budget: tokens it may still compute of prompts.  computing: whose tokens it computes.  heads: how these begin, as
+    far as a prompt must begin alike to wait for them.  begun: the rows that sample their first token.  filled: the rows
+    that were only to be prefilled, and are with it.
     """
 
     def __init__(self, state: State) -> None:

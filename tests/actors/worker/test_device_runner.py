@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer
-from torch import Tensor
 
 from callboard.actors.grammar import GrammarCache
 from callboard.actors.messages import Step
@@ -24,9 +22,6 @@ from ...kernels.triton_device import DEVICE, GPU
 from .driver import EOS, Driver, floats, read
 from .test_forced_rows import FRUIT, generate
 from .test_grammar_rows import PROMPT
-
-if TYPE_CHECKING:
-    from callboard.actors.worker.graphs import DecodeGraphs, Shape
 
 
 @pytest.fixture
@@ -392,41 +387,3 @@ def test_nothing_on_the_way_of_a_step_waits_for_the_gpu(tiny: Path, driver: Driv
             torch.cuda.set_sync_debug_mode(mode)
         assert [read(captured.runner.collect(running).tokens) for running in launched] == wanted
         assert captured.runner.statistics()["graphs"] == 3, "of one, two and three rows"
-
-
-class Replays:
-    """Stands in for a CUDA graph of a decode step: computes it again from what its inputs hold then."""
-
-    def __init__(self, graphs: DecodeGraphs, inputs: Tensor, shape: Shape) -> None:
-        self.graph, self.read, self.inputs = self, None, inputs
-        self.compute = partial(graphs._pass, inputs, shape, [256] * shape.size)
-        sent = inputs.clone()  # a capture runs nothing: here it runs for rows that are nobody's
-        rows, slots, positions, lengths = inputs[: 4 * shape.size].view(4, shape.size).unbind(0)
-        rows.fill_(8), slots.fill_(512), positions.fill_(0), lengths.fill_(1)
-        self.outputs = self.compute()
-        inputs.copy_(sent)
-
-    def replay(self) -> None:
-        found = self.compute()
-        for name in ("rows_B", "positions_B", "logits_BV", "packed_2B"):
-            getattr(self.outputs, name).copy_(getattr(found, name))
-
-
-def test_a_size_that_is_seldom_met_runs_as_the_next_larger_one(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = []
-    with torch.inference_mode():
-        for captured in (True, False):
-            driver = make_device_driver(tiny, captured=True)
-            graphs = driver.runner.graphs
-            graphs.patience = 2
-            monkeypatch.setattr(graphs, "_capture", captured)
-            monkeypatch.setattr(graphs, "_record", partial(Replays, graphs))
-            for row in range(8):
-                driver.runner.run(driver.make(driver.extend(row, [5, 9 + row], WARM)))
-            sizes, tokens = [], []
-            for count in (8, 5, 6, 3, 6, 8, 5):
-                tokens.append(read(driver.runner.run(driver.make(decode=tuple(range(count)))).tokens))
-                sizes.append([shape.size for shape in graphs.captured])
-            told.append(tokens)
-            assert sizes == ([[8], [8], [8], [8, 3], [8, 3, 6], [8, 3, 6], [8, 3, 6]] if captured else [[]] * 7)
-    assert told[0] == told[1]
