@@ -34,6 +34,7 @@ def add(commands: Any) -> None:
         "--device", metavar="NAME", help="for --model: cpu, cuda, cuda:1; by default a GPU if there is one"
     )
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="for --model, as in serve")
+    parser.add_argument("--kv-dtype", choices=("float8",), help="for --model, as in serve")
     parser.add_argument("--quick", action="store_true", help="do not start the model that ships")
     parser.set_defaults(command=doctor)
 
@@ -49,7 +50,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 
         findings = [
             *(finding for finding in findings if finding.what != "model"),
-            *examine_model(arguments.model, arguments.device, arguments.dtype),
+            *examine_model(arguments.model, arguments.device, arguments.dtype, arguments.kv_dtype),
         ]
     table = Table(box=None, pad_edge=False, show_header=False)
     marks = {"good": "[green]ok[/green]", "missing": "[yellow]--[/yellow]", "bad": "[red]no[/red]"}

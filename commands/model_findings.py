@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from ..actors.worker.device import verify_float8
+from ..actors.worker.room import slot_bytes
 from ..models import embedded
 from ..models.checkpoint import Checkpoint
 from ..models.config import ModelConfig, read_config
@@ -24,19 +26,25 @@ def examine_model(
     path: str,
     device: str | None = None,
     dtype: str | None = None,
+    kv_dtype: str | None = None,
     room: Callable[[torch.device], Room | None] = device_room,
 ) -> list[Finding]:
     """Look at a model without loading it.
 
     path: "embedded" is the one that ships.  device: None is a GPU if torch sees one, else the CPU.  dtype: None is
-    float32 on a CPU and the model's own on a GPU.  room: tells what a device has left.
+    float32 on a CPU and the model's own on a GPU.  kv_dtype: of what is cached, "float8", or None, as dtype.
+    room: tells what a device has left.
     """
     folder = embedded.path() if path == "embedded" else Path(path).expanduser()
-    return list(_findings(folder, device, dtype, room))
+    return list(_findings(folder, device, dtype, kv_dtype, room))
 
 
 def _findings(
-    folder: Path, device_name: str | None, dtype_name: str | None, room: Callable[[torch.device], Room | None]
+    folder: Path,
+    device_name: str | None,
+    dtype_name: str | None,
+    kv_dtype_name: str | None,
+    room: Callable[[torch.device], Room | None],
 ) -> Iterator[Finding]:
     try:
         config = read_config(folder)
@@ -53,7 +61,7 @@ def _findings(
     )
     yield _weights(folder, config, parameters)
     yield _tokenizer(folder)
-    yield _room(config, parameters, device_name, dtype_name, room)
+    yield _room(config, parameters, device_name, dtype_name, kv_dtype_name, room)
 
 
 def _weights(folder: Path, config: ModelConfig, parameters: list[Parameter]) -> Finding:
@@ -79,6 +87,7 @@ def _room(
     parameters: list[Parameter],
     device_name: str | None,
     dtype_name: str | None,
+    kv_dtype_name: str | None,
     room: Callable[[torch.device], Room | None],
 ) -> Finding:
     """Tell whether the weights fit, and how many tokens can be cached beside them."""
@@ -89,6 +98,9 @@ def _room(
         else:
             there = room(device) or _memory()
         dtype = getattr(torch, dtype_name or ("float32" if device.type == "cpu" else config.dtype))
+        if kv_dtype_name == "float8":
+            verify_float8(device)
+        kv_dtype = torch.float8_e4m3fn if kv_dtype_name == "float8" else dtype
         needed = weight_bytes(parameters, dtype)
         check_room(needed, dtype, device, there)
     except (ValueError, RuntimeError) as error:  # RuntimeError: torch knows no such device
@@ -97,11 +109,12 @@ def _room(
     if there is None:
         return Finding("room", "good", f"{weights} if it has that much: this system does not tell")
     left = there.free - needed - HEADROOM_BYTES
-    tokens = left // (2 * config.layers * config.kv_heads * config.head_dim * dtype.itemsize)
+    kept = "" if kv_dtype is dtype else f" in {kv_dtype_name}"
     return Finding(
         "room",
         "good",
-        f"{weights}, and leave {left / GIB:.1f} of {there.total / GIB:.1f} GiB: {tokens:,} cached tokens",
+        f"{weights}, and leave {left / GIB:.1f} of {there.total / GIB:.1f} GiB: "
+        f"{left // slot_bytes(config, kv_dtype):,} cached tokens{kept}",
     )
 
 

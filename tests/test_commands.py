@@ -428,8 +428,8 @@ def test_doctor_tells_what_a_model_lacks(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_doctor_counts_what_a_device_has_left():
-    def told(free: int, device: str = "cuda:1") -> doctor.Finding:
-        found = examine_model("embedded", device, None, lambda _: Room(free << 20, 4 << 30))
+    def told(free: int, device: str = "cuda:1", kv_dtype: str | None = None) -> doctor.Finding:
+        found = examine_model("embedded", device, None, kv_dtype, lambda _: Room(free << 20, 4 << 30))
         return next(finding for finding in found if finding.what == "room")
 
     # 6 layers x 2 heads x (key + value) x 32 x 2 bytes = 1536 a token; 15.2 MiB of weights and 1 GiB are kept apart.
@@ -440,6 +440,14 @@ def test_doctor_counts_what_a_device_has_left():
     assert taken.state == "bad"
     assert "cuda:1 has 0.1 GiB free of 4.0 GiB; other processes hold the rest: end them (`nvidia-smi`" in taken.told
     assert "in float32" in told(2 << 10, "cpu").told
+    plain, narrow = told(2 << 10, "cpu").told, told(2 << 10, "cpu", "float8").told
+    assert plain.endswith(": 339,173 cached tokens")  # 3072 bytes each
+    assert narrow.endswith(": 1,356,693 cached tokens in float8")  # 768
+
+
+def test_doctor_takes_the_pool_s_dtype_as_serve_does(capsys: pytest.CaptureFixture[str]):
+    assert main(["doctor", "--model", "embedded", "--device", "cpu", "--kv-dtype", "float8"]) == 0
+    assert "cached tokens in float8" in capsys.readouterr().out
 
 
 def test_doctor_says_what_to_do():

@@ -16,10 +16,11 @@ __all__ = ["choose_attention", "flashinfer_lacks"]  # the latter for `callboard 
 
 
 def choose_attention(
-    options: WorkerOptions, config: ModelConfig, device: torch.device, dtype: torch.dtype
+    options: WorkerOptions, config: ModelConfig, device: torch.device, dtype: torch.dtype, kv_dtype: torch.dtype
 ) -> Attention:
     """Make the attention that the options force, or the fastest there is on the device.
 
+    dtype: what the model computes in.  kv_dtype: the pool's.
     Raises ValueError if it is forced and cannot be had.
     """
     wanted = options.attention
@@ -63,6 +64,7 @@ def choose_attention(
         max_rows=options.max_rows,
         device=device,
         dtype=dtype,
+        kv_dtype=kv_dtype,
         windows=config.windows,
         extend="auto" if wanted == "auto" else "triton",
         tree=TreeTuning(),

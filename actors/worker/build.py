@@ -61,7 +61,7 @@ def build_runner(options: WorkerOptions, grammars: GrammarCache | None) -> tuple
         if device.type == "cuda":
             torch.cuda.empty_cache()  # what measuring took is not the model's
     context_length = min(options.context_length or config.context_length, config.context_length)
-    attention = choose_attention(options, config, device, dtype)
+    attention = choose_attention(options, config, device, dtype, kv_dtype)
     slots = kv_slots(options, model, attention, context_length, device, kv_dtype)
     pool = pool_for(config, slots=slots, dtype=kv_dtype, device=device)
     rows = Rows(options.max_rows, context_length, config.vocabulary, device, staged=device.type == "cuda")

@@ -39,7 +39,8 @@ class TritonAttention(Attention):
 
     scale: what scores are multiplied by, 1 / sqrt(head_dim) unless given.  max_rows: the most rows of a step.
     windows: see Attention.  soft_cap: scores s become cap * tanh(s / cap).
-    dtype: of queries and results.  The pool may hold the same dtype or float8_e4m3fn.
+    dtype: of queries and results.  kv_dtype: of the pool, the same unless given, or float8_e4m3fn; a pool of either is
+    read rightly, and what pays is told by this one.
     extend: by our kernel ("triton"), or by torch's FlashAttention ("flash"), or by cuDNN where whole long prompts
     extend and by FlashAttention else ("cudnn"), or by ours else ("auto").  What a library cannot do (float32, a soft
     cap) ours does.
@@ -64,6 +65,7 @@ class TritonAttention(Attention):
         max_rows: int,
         device: torch.device,
         dtype: torch.dtype,
+        kv_dtype: torch.dtype | None = None,
         windows: tuple[int | None, ...] = (),
         soft_cap: float | None = None,
         extend: Extend = "triton",
@@ -121,7 +123,7 @@ class TritonAttention(Attention):
                 heads,
                 kv_heads,
                 head_dim,
-                dtype.itemsize,
+                (kv_dtype or dtype).itemsize,
                 tree.narrowed(key_bytes),
                 self._tile.lines,
                 self._short.lines,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from callboard.kernels import rope
 from callboard.kernels.attention.reference import ReferenceAttention
+from callboard.kernels.attention.row_groups import RowGroups
+from callboard.kernels.attention.tree_tuning import TreeTuning
 from callboard.kernels.kv_pool import FLOAT8, KVPool, saturated
 
 from .triton_device import DEVICE, GPU  # before what imports triton
@@ -137,6 +140,16 @@ def test_every_attention_reads_it(name: str, dtype: torch.dtype, tolerance: floa
     result = attention.attend(case.q_THD, 0, case.pool, attention.plan(case.batch))
     assert result.dtype == dtype
     torch.testing.assert_close(result.double(), wanted(case, attention.scale), rtol=0, atol=tolerance)
+
+
+def test_a_prefix_of_half_as_many_bytes_is_shared_from_twice_as_many_tokens_on() -> None:
+    def shared(keys: int, kv_dtype: torch.dtype | None) -> bool:
+        lines, starts, ends, counts, members = (np.array(x, np.int32) for x in ([0], [0], [keys], [16], range(16)))
+        more = {"max_rows": 16, "device": DEVICE, "dtype": torch.bfloat16, "kv_dtype": kv_dtype, "tree": TreeTuning()}
+        return TritonAttention(32, 8, 128, **more).pack(RowGroups(lines, starts, ends, counts, members), 16) is not None
+
+    assert [shared(keys, None) for keys in (320, 640, 1280)] == [False, True, True]
+    assert [shared(keys, FLOAT8) for keys in (320, 640, 1280)] == [False, False, True]
 
 
 @pytest.mark.gpu

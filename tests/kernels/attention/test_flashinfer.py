@@ -128,10 +128,10 @@ def test_a_worker_asks_for_it_by_name() -> None:
     options.verify()
     config: Any = type("Config", (), {"head_dim": 64, "heads": 4, "kv_heads": 2, "windows": (), "context_length": 9})
     with pytest.raises(ValueError, match="attention is 'flashinfer', which needs a GPU; the device is cpu"):
-        choose_attention(options, config, torch.device("cpu"), torch.float32)
+        choose_attention(options, config, torch.device("cpu"), torch.float32, torch.float32)
     if flashinfer_lacks() is not None:
         with pytest.raises(ValueError, match="attention is 'flashinfer'; flashinfer "):
-            choose_attention(options, config, torch.device("cuda"), torch.bfloat16)
+            choose_attention(options, config, torch.device("cuda"), torch.bfloat16, torch.bfloat16)
 
 
 def test_its_results_depend_on_the_batch() -> None:
