@@ -26,7 +26,7 @@ class ProgramName(msgspec.Struct, kw_only=True):
     """Of which program a request is.  session: as its stream has told.  number, branch: the client's own.
 
     number: of the whole program; branch: of what goes on from this request, whose KV is kept; the program itself unless
-    given.
+    given, and 0 if nothing goes on from it.
     """
 
     session: str
@@ -81,15 +81,16 @@ def program_leases(room: Room, exchange: Exchange, given: Any) -> Iterator[tuple
         return
     name = convert(given, ProgramName, Rules(), at="program")
     branch = name.number if name.branch is None else name.branch
-    for field, number in (("number", name.number), ("branch", branch)):
-        if not 1 <= number < 1 << 53:
-            raise InvalidRequest(f"program.{field}", f"{number} given, 1 to 2**53 - 1 allowed")
+    for field, number, least in (("number", name.number, 1), ("branch", branch, 0)):
+        if not least <= number < 1 << 53:
+            raise InvalidRequest(f"program.{field}", f"{number} given, {least} to 2**53 - 1 allowed")
     session = room.sessions.find(exchange.tenant, _token(name.session, "program.session"))
     if session is None:
         yield 0, 0
         return
-    with session.using(name.number, branch) as (program, lease):
-        yield lease, program
+    numbers = (name.number, branch) if branch else (name.number,)
+    with session.using(*numbers) as (program, *kept):
+        yield kept[0] if kept else 0, program
 
 
 def _token(given: str, field: str) -> str:

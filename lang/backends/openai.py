@@ -130,11 +130,18 @@ class OpenAI(RemoteBackend):
 
     # --- choices -----------------------------------------------------------------------------------------------------
 
-    async def _score(self, text: str, continuations: Sequence[str], *, unconditional: bool) -> Scores:  # noqa: ARG002
+    async def _score(
+        self,
+        prompt: Prompt,
+        continuations: Sequence[str],
+        *,
+        unconditional: bool,  # noqa: ARG002
+    ) -> Scores:
         """Score by echo and logprobs, which completion servers have and OpenAI's own models mostly refuse.
 
         The service tells its tokens' texts and not their ids: those of the scores are -1.
         """
+        text = prompt.text
         texts = [*([text] if text else []), *(text + continuation for continuation in continuations)]
 
         async def ask() -> Any:

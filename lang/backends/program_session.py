@@ -49,11 +49,14 @@ class ProgramSession:
             self._ended.append(number)
             self._wake.set()
 
-    def name(self, prompt: Prompt) -> dict[str, Any] | None:
-        """Say of which program a prompt is, as /generate takes it; None if there is nothing to say."""
+    def name(self, prompt: Prompt, *, kept: bool = True) -> dict[str, Any] | None:
+        """Say of which program a prompt is, as /generate takes it; None if there is nothing to say.
+
+        kept: whether the program goes on from it, so that its KV is worth keeping.
+        """
         if not self._token or not prompt.lease:
             return None
-        return {"session": self._token, "number": prompt.program or prompt.lease, "branch": prompt.lease}
+        return {"session": self._token, "number": prompt.program or prompt.lease, "branch": prompt.lease if kept else 0}
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
         """Keep the session until cancelled; started once the first attempt has succeeded, or has not."""

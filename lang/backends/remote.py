@@ -136,9 +136,9 @@ class RemoteBackend(Backend):
 
     async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
         self.verify_choices(continuations, unconditional=unconditional)
-        return await self._score(prompt.text, continuations, unconditional=unconditional)
+        return await self._score(prompt, continuations, unconditional=unconditional)
 
-    async def _score(self, text: str, continuations: Sequence[str], *, unconditional: bool) -> Scores:  # noqa: ARG002
+    async def _score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool) -> Scores:  # noqa: ARG002
         """Score choices that this service can score."""
         raise AssertionError(f"{self.who} says that it scores choices, and has no way to")
 

@@ -182,9 +182,9 @@ class RuntimeEndpoint(EndpointNames):
             raise InvalidRequest("image", f"{token!r} stands for an image here; do not say it as text beside one")
         return {"image_data": [url for _, _, url in prompt.images]}
 
-    def _named(self, prompt: Prompt) -> dict[str, Any]:
-        """Say of which program a prompt is, to a server that knows of programs."""
-        program = None if self._session is None else self._session.name(prompt)
+    def _named(self, prompt: Prompt, *, kept: bool = True) -> dict[str, Any]:
+        """Say of which program a prompt is, to a server that knows of programs; kept: whether that goes on from it."""
+        program = None if self._session is None else self._session.name(prompt, kept=kept)
         return {} if program is None else {"program": program}
 
     async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
@@ -196,26 +196,29 @@ class RuntimeEndpoint(EndpointNames):
         if prompt.text and not prompt.images:
             await self._prompt_tokens(prompt.text, self._named(prompt))
 
-    async def _score(self, text: str, continuations: Sequence[str], *, unconditional: bool) -> Scores:
+    async def _score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool) -> Scores:
         """Score by few requests: one that fills the cache, and one a batch of continuations.
 
         Log-probabilities are asked for from a few tokens before the prompt's end; if the continuations already differ
         there, once more from its beginning.  unconditional: then the tokens that were scored are read by themselves.
         """
-        length = await self._prompt_tokens(text) if text else 0
+        text, named = prompt.text, self._named(prompt)
+        length = await self._prompt_tokens(text, named) if text else 0
         texts = [*([text] if text else []), *(text + continuation for continuation in continuations)]
         for start in (max(length - _MARGIN, 0), 0):
-            first, read = _aligned(await self._read(texts, start))
+            first, read = _aligned(await self._read(texts, start, named))
             alone, read = (read[0], read[1:]) if text else ([], read)
             scores = score_read(continuations, alone, read, first=first)
             if scores is not None:
-                return await self._with_unconditional(scores) if unconditional else scores
+                if unconditional:
+                    return await self._with_unconditional(scores, self._named(prompt, kept=False))
+                return scores
         raise GenerationFailed(f"{self.who} gives no log-probabilities for the choices")
 
-    async def _with_unconditional(self, scores: Scores) -> Scores:
+    async def _with_unconditional(self, scores: Scores, named: Mapping[str, Any]) -> Scores:
         """Add the log-probabilities of the scored tokens without the prompt; the first of each has none, and is 0."""
         longer = [index for index, score in enumerate(scores.scores) if len(score.tokens) > 1]
-        replies = await self._read([list(scores.scores[index].tokens) for index in longer], 0)
+        replies = await self._read([list(scores.scores[index].tokens) for index in longer], 0, named)
         by_themselves = [(0.0,) * min(len(score.tokens), 1) for score in scores.scores]
         for index, meta in zip(longer, replies, strict=True):
             told = [triple[0] for triple in meta.get("input_token_logprobs") or []][
@@ -232,19 +235,21 @@ class RuntimeEndpoint(EndpointNames):
             ),
         )
 
-    async def _prompt_tokens(self, text: str, named: Mapping[str, Any] | None = None) -> int:
+    async def _prompt_tokens(self, text: str, named: Mapping[str, Any]) -> int:
         """Let the server read a text, a program's if `named`, so that it is cached; give its length in tokens."""
-        body = {**native_request(text, SamplingParams(max_new_tokens=0, temperature=0.0)), **(named or {})}
+        body = {**native_request(text, SamplingParams(max_new_tokens=0, temperature=0.0)), **named}
         reply = await self._call(lambda: self._json("POST", "/generate", body))
         return int(_meta(reply, self.who).get("prompt_tokens") or 0)
 
-    async def _read(self, prompts: Sequence[str | list[int]], start: int) -> list[dict[str, Any]]:
+    async def _read(
+        self, prompts: Sequence[str | list[int]], start: int, named: Mapping[str, Any]
+    ) -> list[dict[str, Any]]:
         """Give the meta_info of each text, or array of tokens, with log-probabilities from position `start` on."""
         sampling = SamplingParams(max_new_tokens=0, temperature=0.0, return_logprob=True, logprob_start=start)
         read: list[dict[str, Any]] = []
         for place in range(0, len(prompts), _BATCH):
             batch = list(prompts[place : place + _BATCH])
-            body = native_request(batch, sampling)
+            body = {**native_request(batch, sampling), **named}
             replies = await self._call(partial(self._json, "POST", "/generate", body))
             if not isinstance(replies, list) or len(cast("list[Any]", replies)) != len(batch):
                 raise GenerationFailed(f"{self.who} answered a batch of {len(batch)} with something else")

@@ -94,6 +94,7 @@ async def test_another_tenant_s_session_is_none():
      ({"session": "0" * 31, "number": 1}, "program.session"), ({"session": "0" * 32}, "program.number"),
      ({"session": "0" * 32, "number": 0}, "program.number"), ({"session": "0" * 32, "number": "1"}, "program.number"),
      ({"session": "0" * 32, "number": 1, "branch": 1 << 53}, "program.branch"),
+     ({"session": "0" * 32, "number": 1, "branch": -1}, "program.branch"),
      ({"session": "0" * 32, "number": 1, "name": "x"}, "program.name")],
 )  # fmt: skip
 async def test_what_no_program_is_called_is_refused_by_name(given: Any, field: str):
@@ -130,6 +131,15 @@ async def test_a_batch_is_of_its_program_and_what_waits_is_said_to():
             await until(lambda: engine.paused == [1, 2])
             await ask(served, token, 3, text="z")
             await until(lambda: engine.paused == [1, 2, 1])
+
+
+async def test_what_a_program_does_not_go_on_from_is_its_own_and_not_kept_for_it():
+    engine = FakeEngine()
+    with anyio.fail_after(20):
+        async with serving(engine) as served, session(served) as token:
+            await ask(served, token, 3, branch=4)
+            await ask(served, token, 3, branch=0)
+            assert (engine.programs, engine.held) == ([1, 1], [2, 0])
 
 
 async def test_a_gateway_that_stops_waits_for_no_session():

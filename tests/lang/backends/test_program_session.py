@@ -160,6 +160,25 @@ async def test_branches_of_a_program_are_known_as_such_to_the_scheduler() -> Non
                 await anyio.lowlevel.checkpoint()
 
 
+async def test_choices_are_their_program_s_and_leave_it_what_it_goes_on_from() -> None:
+    @cb.function
+    async def program(s: Any) -> None:
+        s += "x" + cb.select("a", ["aa", "b"]) + cb.gen("b", max_tokens=2)
+        s += cb.select("c", ["dd", "ee"], choices_method="unconditional_likelihood_normalized")
+
+    engine = FakeEngine()
+    with anyio.fail_after(60):
+        async with serving_engine(engine) as server, RuntimeEndpoint(server.url) as remote:
+            await program.arun(backend=remote)
+            asked = list(zip(engine.prompts, engine.programs, engine.held, strict=True))
+            root = asked[0][1]
+            assert root
+            assert {number for _, number, _ in asked} == {root}
+            alone = [held for prompt, _, held in asked if prompt in ("dd", "ee")]
+            assert alone == [0, 0], "choices by themselves are nothing that it goes on from"
+            assert {held for prompt, _, held in asked if prompt not in ("dd", "ee")} == {root}
+
+
 async def test_a_session_that_breaks_costs_no_program_anything() -> None:
     @cb.function
     async def program(s: Any) -> None:
