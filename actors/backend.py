@@ -28,6 +28,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     lease: the number of the program that may go on from here, or 0 (`Backend.lease`).
     program: the number of the whole program, all its branches together, or 0.
     joins: where branches stand side by side among the tokens, int32 (`joins.py`); empty unless `Backend.joins`.
+    joining: whether a join of branches waits for what is generated, which will be asked for as `joins` says.
     images: from where to where in the text each stands, and its URL (data:, http: or https:), in order.
     """
 
@@ -40,6 +41,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     lease: int = 0
     program: int = 0
     joins: bytes = b""
+    joining: bool = False
     images: tuple[tuple[int, int, str], ...] = ()
 
 

@@ -86,6 +86,7 @@ class Client:
                     program=told.program,
                     tenant=tenant,
                     namespace=namespace,
+                    joining=told.joining,
                 )
             )
             async for delta in reader:

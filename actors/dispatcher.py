@@ -61,8 +61,8 @@ class _Entry:
     """One live request: what it takes to run it again, and who reads it."""
 
     __slots__ = (
-        "joins", "lease", "namespace", "next_logprobs", "output", "program", "prompt", "reader", "replays", "sampling",
-        "tag", "tenant",
+        "joining", "joins", "lease", "namespace", "next_logprobs", "output", "program", "prompt", "reader", "replays",
+        "sampling", "tag", "tenant",
     )  # fmt: skip
 
     def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
@@ -72,6 +72,7 @@ class _Entry:
         self.tag = submit.tag
         self.next_logprobs = submit.next_logprobs
         self.joins = submit.joins
+        self.joining = submit.joining
         self.lease = submit.lease
         self.program = submit.program
         self.tenant = submit.tenant
@@ -203,7 +204,7 @@ class Dispatcher(Actor[ToDispatcher]):
         return Generate(
             request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released,
             joins=entry.joins,
-            program=entry.program, tenant=entry.tenant, namespace=entry.namespace,
+            program=entry.program, tenant=entry.tenant, namespace=entry.namespace, joining=entry.joining,
         )  # fmt: skip
 
     def _news(self, request: int, delta: Delta) -> None:

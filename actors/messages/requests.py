@@ -34,6 +34,7 @@ class Submit(Ask[None], frozen=True):
     program: the number of the whole program that asks, all its branches together, so that it is known for how many it
     waits; 0 for none.  tenant: on whose behalf: tenants take turns, and no one reads what another has in the cache.
     namespace: where in the cache it looks and what it computes is kept; if empty, at its tenant's (`tenancy.py`).
+    joining: whether a join waits for what it says, so that all of it is to be in the cache, its last token too.
     """
 
     request: int
@@ -48,6 +49,7 @@ class Submit(Ask[None], frozen=True):
     program: int = 0
     tenant: str = ""
     namespace: str = ""
+    joining: bool = False
 
 
 class Abort(Message, frozen=True):

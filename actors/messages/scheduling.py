@@ -29,7 +29,7 @@ class Generate(Message, frozen=True):
     prompt: int32.  output: int32, tokens it already has from an earlier life (they count as generated: positions,
     penalties, limits and grammar go on from there).  eos: int32 token ids that end it unless ignore_eos.
     next_logprobs: whether the log-probabilities of all tokens behind the prompt are wanted; max_new_tokens is 0 then.
-    lease, released, joins, program, tenant, namespace: see Submit.
+    lease, released, joins, program, tenant, namespace, joining: see Submit.
     """
 
     request: int
@@ -44,6 +44,7 @@ class Generate(Message, frozen=True):
     program: int = 0
     tenant: str = ""
     namespace: str = ""
+    joining: bool = False
 
 
 class AbortAll(Message, frozen=True):

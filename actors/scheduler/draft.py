@@ -32,7 +32,10 @@ class Draft:
         self._published = 0  # of those it computes
 
     def extend(self, row: int, most: int | None = None) -> int:
-        """Compute the next chunk of a row's tokens, as far as budget (or `most`) and slots reach; tell its size."""
+        """Compute the next chunk of a row's tokens, as far as budget (or `most`) and slots reach; tell its size.
+
+        A row that has ended leaves with its last token.
+        """
         state = self._state
         rows, memory = state.rows, state.memory
         request = rows.request[row]
@@ -46,8 +49,8 @@ class Draft:
         first = rows.last_step[row] < 0
         if first and state.recorded.tracks:
             state.recorded.phase(request.number, "prefill")
-        complete = end == target
-        sample = complete and request.max_new_tokens > 0
+        complete, ended = end == target, bool(rows.ended[row])
+        sample = complete and request.max_new_tokens > 0 and not ended
         targets_start, targets = _targets(request, start, end)
         self.extends.append(
             Extend(
@@ -80,6 +83,8 @@ class Draft:
             if sample:
                 rows.decoding[row] = end < rows.limit[row]
                 self.begun.append(row)
+            elif ended:
+                state.leave(row)
             else:
                 self.filled.append(row)
         return size

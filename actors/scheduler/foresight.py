@@ -44,9 +44,8 @@ class Foresight:
             request = Request(message, -1, 0)
             request.expected = request.length  # what nobody else wanted to have computed is charged to nobody
             row = state.rows.take(request, node, memory.tree.slots(node), 0)
+            state.rows.ended[row] = True
             state.prefilling.append(row)
             draft.extend(row, size)
-            draft.computing.clear()  # it is published as an answer is:
-            state.rows.ended[row] = True
-            state.leave(row)
+            draft.computing.clear()  # it is published as an answer is, for it has left
             eager.reached(program, start, start + size)

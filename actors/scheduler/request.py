@@ -26,11 +26,12 @@ class Request:
     there, each behind those it needs.  held: those of them that are locked for it until it begins, and where they end.
     ends: where what the tree knew of each at ends_version ends, and how many tokens that is.
     whole: whose part it is, if it is computed for another's sake; nobody is told of it.
+    joining: a join waits for it, so it writes its last token, too.
     """
 
     __slots__ = (
         "arrival", "base", "cached", "end", "ends", "ends_version", "expected", "failed", "held", "home",
-        "input_logprobs", "lease", "leased", "line", "lines", "logprobs_sent", "matched", "matched_version",
+        "input_logprobs", "joining", "lease", "leased", "line", "lines", "logprobs_sent", "matched", "matched_version",
         "max_new_tokens", "next_logprobs", "number", "output", "patient", "program", "prompt", "prompt_tokens",
         "rank", "retractions", "row", "sampling", "since", "stops", "tenant", "tokens", "whole",
     )  # fmt: skip
@@ -54,6 +55,7 @@ class Request:
         self.max_new_tokens = message.sampling.max_new_tokens
         self.next_logprobs = message.next_logprobs
         self.lease = message.lease
+        self.joining = message.joining and self.max_new_tokens > 0
         self.program = message.program if self.max_new_tokens else 0  # what is only computed is over at once
         self.tenant = message.tenant
         self.home = message.namespace or message.tenant
@@ -112,8 +114,8 @@ class Request:
 
     @property
     def most_slots(self) -> int:
-        """The most slots it can come to hold: the last token that is sampled is never written."""
-        return self.prompt_tokens + max(self.max_new_tokens - 1, 0)
+        """The most slots it can come to hold: the last token that is sampled is written only if a join waits for it."""
+        return self.prompt_tokens + max(self.max_new_tokens - 1, 0) + self.joining
 
     @property
     def first_target(self) -> int:

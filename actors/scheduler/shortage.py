@@ -1,4 +1,6 @@
-"""What gives way when slots run short: joined requests that wait let go of their lines, the youngest rows retract."""
+"""What gives way when slots run short: what is written for joins alone, the lines that joined requests wait with, and
+then the youngest rows, which are retracted.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +22,7 @@ class Shortage:
         """Retract the youngest rows until those that go on find room, now or when the leaving ones are done."""
         state = self._state
         rows, memory = state.rows, state.memory
+        self._write_no_more()
         while int(rows.decoding.sum()) > memory.room and (youngest := state.assemblies.youngest()) is not None:
             state.disband(youngest)
         coming = sum(self._frees(row) for row in state.leaving)
@@ -36,6 +39,8 @@ class Shortage:
         One request alone always fits, so a scheduler that still cannot go on has lost count: RuntimeError.
         """
         state = self._state
+        if self._write_no_more():
+            return True
         if (youngest := state.assemblies.youngest()) is not None and self._yields < 2 * len(state.live):
             self._yields += 1
             state.disband(youngest)
@@ -53,6 +58,19 @@ class Shortage:
     def over(self) -> None:
         """Know that something runs."""
         self._yields = 0
+
+    def _write_no_more(self) -> bool:
+        """Leave it to joins to compute what rows that have said all they will would write for them; tell of such ended.
+
+        The others wait for the step in which they say their last.
+        """
+        state = self._state
+        rows = state.rows
+        rows.decoding &= rows.length < rows.prompt + rows.max_new - 1
+        ended = [row for row in state.prefilling if rows.ended[row]]
+        for row in ended:
+            state.leave(row)
+        return bool(ended)
 
     def _victims(self) -> list[int]:
         """Name the rows that could be retracted, the youngest first."""

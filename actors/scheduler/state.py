@@ -45,7 +45,8 @@ class State:
     """Waiting, running and leaving requests, their memory, and the steps in flight.
 
     leaving: rows that are over but still in flight.  retired: rows the worker is to forget with the next step.
-    prefilling: rows whose tokens are not all sent, those with forced ones first, prompts in order of admission.
+    prefilling: rows whose tokens are not all sent, those with forced ones first, prompts in order of admission; also
+    ended ones that a join waits for.
     surplus: the last step with a token that nobody wants of a row that goes on.  settled: the last step that is done.
     recorded: the requests that somebody records.
     """
@@ -182,23 +183,40 @@ class State:
                 request.number, reason, matched, message, max(request.cached, 0), outputs, request.retractions, drop
             )
         )
+        reach = 0
         if reason in {"stop", "length"}:
             self.estimate.finished(outputs, request.max_new_tokens)
+            reach = request.prompt_tokens + outputs - drop if request.joining else 0
         request.failed = reason == "error"
-        self._end(request)
+        self._end(request, reach)
 
-    def _end(self, request: Request) -> None:
+    def _end(self, request: Request, reach: int = 0) -> None:
+        """Retire a request; reach: how many of its tokens a join waits for."""
         if request.whole is not None:
             self.assemblies.over(request)
         if request.joined:
             self.disband(request)
-        if request.row >= 0:
-            self.rows.ended[request.row] = True
-            self.leave(request.row)
+        if (row := request.row) >= 0:
+            self.rows.ended[row] = True
+            if self.rows.length[row] < reach and not self.rows.leaving[row]:
+                self._write_on(row, reach)
+            else:
+                self.leave(row)
         elif request in self.queue:
             self.queue.remove(request)
         if request.rank >= 0:
             self.queue.ended(request)
+
+    def _write_on(self, row: int, reach: int) -> None:
+        """Let an ended row compute what is missing up to `reach`, the last it does (`Draft.extend`).
+
+        Mostly nothing is: a step on its way writes the last token.  But none does of what a grammar has forced.
+        """
+        rows = self.rows
+        rows.decoding[row] = False
+        rows.target[row] = rows.limit[row] = rows.expected[row] = reach
+        if row not in self.prefilling:
+            self.prefilling.insert(0, row)
 
     def disband(self, request: Request) -> None:
         """Let go of the lines that wait for a joined request, and compute no more of them for it."""
