@@ -76,6 +76,11 @@ class Branch(Stream):
                 self.listening = False
                 await pause(self)
 
+    @property
+    def joining(self) -> bool:
+        """Whether the step at hand is its last, and a join waits for it that takes its KV as it is."""
+        return self._kin is not None and self._kin.joining and self.executed + 1 == self.submitted
+
     def fail(self, error: BaseException | None) -> None:
         """Be over; the others of its fork may end for that."""
         if self.over:
@@ -114,15 +119,16 @@ class Kin:
     """The branches of one fork: what becomes of the others when one fails, and who waits for all of them.
 
     on_error: "raise" lets the others go on and raises at the join; "cancel" ends them at once; "collect" lets them
-    go on and raises nothing.
+    go on and raises nothing.  joining: a join waits for them that takes their KV as it is.
     """
 
-    __slots__ = ("bell", "branches", "failed", "left", "on_error")
+    __slots__ = ("bell", "branches", "failed", "joining", "left", "on_error")
 
     def __init__(self, parent: StreamState, offsets: list[int], on_error: str) -> None:
         first = parent.branched
         parent.branched += len(offsets)
         self.on_error = on_error
+        self.joining = False
         self.failed: Branch | None = None  # the first that failed by itself
         self.bell = Bell()  # rung when the last is gone
         self.branches = tuple(

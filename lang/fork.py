@@ -182,6 +182,8 @@ class ForkGroup:
 
     async def _join(self, mode: str) -> None:
         kin, stream = self._kin, self._stream
+        together = mode == "concate_and_append" and stream.backend.joins and HOUSE.settings.parallel_encoding
+        kin.joining = together
         kin.submit_end()
         with awaiting(stream.track, "join"):
             await kin.gone()
@@ -196,7 +198,6 @@ class ForkGroup:
         if mode == "concate_and_append":
             self._check_roles(joined)
             stream.check_open()
-            together = stream.backend.joins and HOUSE.settings.parallel_encoding
             stream.append((Concatenate([branch for branch in joined if branch.error is None], together),))
         self._gather(joined)
 

@@ -114,10 +114,15 @@ class StreamState(ABC):
         root.lease = root.lease or root.backend.lease()
         return root.lease
 
+    @property
+    def joining(self) -> bool:
+        """Whether the step at hand is its last, and a join waits for it that takes its KV as it is."""
+        return False
+
     def leased_prompt(self) -> Prompt:
         """Give what it has said, to ask the backend for something of which the KV is kept for it."""
         self.lease = self.lease or self.backend.lease()
-        return self.transcript.prompt(self.lease, self.program)
+        return self.transcript.prompt(self.lease, self.program, joining=self.joining)
 
     @property
     def has_room(self) -> bool:

@@ -122,11 +122,11 @@ class Transcript:
         token = template.image_token
         return tuple({**message, "content": in_text(message["content"], token)} for message in self.messages)
 
-    def prompt(self, lease: int = 0, program: int = 0) -> Prompt:
+    def prompt(self, lease: int = 0, program: int = 0, *, joining: bool = False) -> Prompt:
         return Prompt(
             tokens=self.tokens, tail=self.tail, text=self.text, messages=self.messages, role=self.role,
             fresh=self.fresh, lease=lease, program=program, images=self.images,
-            joins=pack_joins(self.joins) if self.joins else b"",
+            joins=pack_joins(self.joins) if self.joins else b"", joining=joining,
         )  # fmt: skip
 
     def take(self, other: Transcript, length: int, token_bytes: int, messages: int) -> None:
