@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from ..actors.core import Inbox
 from ..actors.errors import Aborted
 from .ahead import Ahead
 from .bell import Bell
-from .pausing import pause, watch
-from .script import ToStream
 from .stream import Stream
 from .stream_state import StreamState
 from .transcript import Mark, Transcript
@@ -27,7 +24,7 @@ class Branch(Stream):
     The parent's stream begins it, ends it when it ends itself, and does not leave before it is gone.
     """
 
-    __slots__ = ("_idle", "_kin", "_life", "called_off", "dismissed", "mark", "position_offset")
+    __slots__ = ("_kin", "called_off", "dismissed", "mark", "position_offset")
 
     def __init__(self, name: str, parent: StreamState, kin: Kin, position_offset: int) -> None:
         super().__init__(name, parent.backend, parent.defaults, parent)
@@ -36,10 +33,8 @@ class Branch(Stream):
         self.mark = Mark()  # where it goes on from
         self.called_off = False  # ended by its owner or its kin, and for no failure of its own
         self.dismissed = False  # nobody wants what came of it
-        self._life: asyncio.Task[None] | None = None
-        self._idle: asyncio.Future[None] | None = None
 
-    def begin(self, transcript: Transcript, mark: Mark, ahead: Ahead | None) -> None:
+    def branch_off(self, transcript: Transcript, mark: Mark, ahead: Ahead | None) -> None:
         """Come to life, behind what was said so far."""
         self.transcript, self.mark, self.ahead = transcript, mark, ahead
         if self.backend.joins:
@@ -48,33 +43,9 @@ class Branch(Stream):
         self.begun = True
         if self.track is not None:
             self.track.begin()
-        self._life = self.loop.create_task(self.run(None), name=self.name)
+        self.task = self.loop.create_task(self.run(), name=self.name)
         self.bell.ring()
         self.text_bell.ring()
-
-    def wake(self) -> None:
-        """Look at what was appended, or at the end."""
-        if self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
-
-    def rest(self) -> None:
-        """Look whether the program waits on the outside world."""
-        self.timer = None
-        self.wake()
-
-    async def _execute_all(self, inbox: Inbox[ToStream] | None) -> None:  # noqa: ARG002
-        while not self.over:
-            if self.steps is not None:
-                await self._execute(self.steps)
-            elif self.ended:
-                await self._conclude()
-            else:
-                self._idle = self.loop.create_future()
-                self.listening = True
-                watch(self)
-                await self._idle
-                self.listening = False
-                await pause(self)
 
     @property
     def joining(self) -> bool:
@@ -87,7 +58,7 @@ class Branch(Stream):
             return
         kin = self._kin
         super().fail(error)
-        if self._life is None:  # and so it never will begin
+        if self.task is None:  # and so it never will begin
             self._leave()
         if error is not None and not self.called_off and kin is not None:
             kin.note_failure(self, error)
@@ -102,14 +73,8 @@ class Branch(Stream):
         if self._kin is not None:
             self._kin.dismiss((self,))
 
-    def cancel_again(self) -> None:
-        """Cancel what did not end by being cancelled once."""
-        if self._life is not None:
-            self._life.cancel()
-
     def _leave(self) -> None:
         super()._leave()
-        self._life = self._idle = None
         kin, self._kin = self._kin, None
         if kin is not None:
             kin.note_gone()
@@ -141,7 +106,7 @@ class Kin:
         mark = transcript.mark()
         for branch in self.branches:
             if not branch.over:
-                branch.begin(transcript.copy(), mark, ahead)
+                branch.branch_off(transcript.copy(), mark, ahead)
 
     def submit_end(self) -> None:
         """Say that nothing more comes in any of them."""
@@ -198,7 +163,7 @@ class Kin:
     def _cancel_again(self) -> None:
         for branch in self.branches:
             if not branch.gone:
-                branch.cancel_again()
+                branch.interrupt()
         self.bell.ring()
 
     def check(self, branch: Branch) -> None:

@@ -49,7 +49,7 @@ async def play(call: Call, stream: Stream) -> ProgramState:
     """
     state = ProgramState(stream)
     try:
-        if stream.address is None:
+        if stream.supervisor is None:
             await stream.start()
         with acting(stream.track):
             if call.asynchronous:
@@ -57,12 +57,12 @@ async def play(call: Call, stream: Stream) -> ProgramState:
             else:
                 body = partial(call.body, state, *call.arguments, **call.keywords)
                 stream.returned = await HOUSE.bodies(stream.loop).perform(body)
-        await stream.finish()
+        await stream.end_and_wait()
         stream.check()
     except BaseException as error:
         reason = error if isinstance(error, Exception) else Aborted(f"{stream.name} was cancelled")
         with anyio.CancelScope(shield=True):
-            await stream.cancel(reason)
+            await stream.cancel_and_wait(reason)
         raise
     return state
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from ..actors.core import Message
 from ..actors.reasoning import Markers
 from ..actors.sampling import SamplingParams
 from .choices import ChoicesMethod
@@ -15,19 +14,15 @@ from .expression import RoleBegin, RoleEnd, RoleText
 from .variable import Variable
 
 __all__ = [
-    "Append",
     "Branches",
     "Choose",
     "Concatenate",
-    "End",
     "Generate",
-    "Rest",
     "ScopeClose",
     "ScopeOpen",
     "ShowImage",
     "ShowVideo",
     "Step",
-    "ToStream",
 ]
 
 
@@ -102,20 +97,3 @@ Step = (
     str | Generate | Choose | ShowImage | ShowVideo | RoleText | RoleBegin | RoleEnd | ScopeOpen | ScopeClose | Branches
     | Concatenate
 )  # fmt: skip
-
-
-class Append(Message, frozen=True, gc=False):
-    """Execute these steps behind all earlier ones; until the stream takes the message, more may join them."""
-
-    steps: list[Any]  # of Step
-
-
-class End(Message, frozen=True, gc=False):
-    """The program has no more to say: end once everything is executed and every branch has ended."""
-
-
-class Rest(Message, frozen=True, gc=False):
-    """The program has said nothing for a while."""
-
-
-ToStream = Append | Rest | End

@@ -9,11 +9,9 @@ from typing import Any, Protocol
 
 import anyio
 
-from ..actors.core import Inbox
 from ..actors.errors import Aborted
 from .house import HOUSE
 from .performer import Call
-from .script import ToStream
 from .state import ProgramState
 from .stream import Stream
 from .tracks import acting
@@ -53,16 +51,23 @@ class StagedStream(Stream):
             self._called_off = True
             self._acting.cancel()
 
-    async def run(self, inbox: Inbox[ToStream] | None) -> None:
+    def interrupt(self) -> None:
+        """Cancel what the body waits for, or, behind it, the step at hand."""
+        if self._acting is None:
+            super().interrupt()
+        else:
+            self._acting.cancel()
+
+    async def run(self) -> None:
         """Perform the body, and execute until the end of both."""
         try:
             if not self.over:  # else it was called off before it began
-                await self._perform(inbox)
+                await self._perform()
         finally:
             self._acting = self._body = None
             try:
                 if self._beside is None:
-                    await super().run(inbox)
+                    await super().run()
                 elif not self._beside.done():
                     with anyio.CancelScope(shield=True):
                         await asyncio.wait([self._beside])
@@ -70,16 +75,17 @@ class StagedStream(Stream):
                 if self.failure is None:
                     self.failure = self.error
                 self._beside = None
+                self.leave()
                 crowd, self._crowd = self._crowd, None
                 assert crowd is not None
                 crowd.leave(self)
 
-    async def _perform(self, inbox: Inbox[ToStream] | None) -> None:
+    async def _perform(self) -> None:
         assert self._body is not None
         self._acting = task = asyncio.current_task()
         try:
             with acting(self.track):
-                self.returned = await HOUSE.bodies(self.loop).perform(self._body, partial(self._go_on_beside, inbox))
+                self.returned = await HOUSE.bodies(self.loop).perform(self._body, self._go_on_beside)
             self.submit_end()
             if self._beside is not None:
                 await asyncio.wait([self._beside])
@@ -93,5 +99,5 @@ class StagedStream(Stream):
             assert task is not None
             task.uncancel()
 
-    def _go_on_beside(self, inbox: Inbox[ToStream] | None) -> None:
-        self._beside = self.loop.create_task(super().run(inbox), name=f"{self.name} (steps)")
+    def _go_on_beside(self) -> None:
+        self._beside = self.loop.create_task(super().run(), name=f"{self.name} (steps)")

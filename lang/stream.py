@@ -1,34 +1,20 @@
-"""The stream of one program's state: an actor that executes what the program says, in order."""
+"""The stream of one program's state: a job that executes what the program says, in order."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable
 from typing import Any
 
 import anyio
 
-from ..actors.core import Actor, Inbox, Stopped
 from ..actors.errors import Aborted
 from ..actors.recorder import TRACK
 from .expression import RoleBegin, RoleEnd, RoleText
 from .film import frame_urls
 from .generating import generate
 from .pausing import go_on, pause, tokenize, watch
-from .script import (
-    Append,
-    Branches,
-    Choose,
-    Concatenate,
-    End,
-    Generate,
-    Rest,
-    ScopeClose,
-    ScopeOpen,
-    ShowImage,
-    ShowVideo,
-    ToStream,
-)
+from .script import Branches, Choose, Concatenate, Generate, ScopeClose, ScopeOpen, ShowImage, ShowVideo
 from .stream_state import StreamState
 from .tracks import step_told
 from .variable import Choice
@@ -36,7 +22,7 @@ from .variable import Choice
 __all__ = ["Stream"]
 
 
-class Stream(StreamState, Actor[ToStream]):
+class Stream(StreamState):
     """Execute a program's steps against its backend.
 
     One that was made lies idle until `start`; what is appended before waits in `steps`.
@@ -48,12 +34,9 @@ class Stream(StreamState, Actor[ToStream]):
 
     async def start(self) -> None:
         """Come to life under the backend's programs; SupervisorClosed if it is not open."""
-        # Three messages at most wait at a time: one Append, which takes in what comes behind it, a Rest and the End.
-        address = await self.backend.programs.spawn(lambda: self, name=self.name, restart="temporary", mailbox=3)
-        if not self.gone:  # else it has ended already
-            self.address = address
+        await self.backend.programs.begin(self)
 
-    async def finish(self) -> None:
+    async def end_and_wait(self) -> None:
         """Say that nothing more comes, and wait until all is executed and every branch has ended."""
         self.submit_end()
         await self.left()
@@ -62,20 +45,9 @@ class Stream(StreamState, Actor[ToStream]):
         """Say that nothing more comes."""
         if not self.ended:
             self.ended = True
-            if self.listening:
-                self.wake()
+            self.look()
 
-    def wake(self) -> None:
-        """Look at what was appended, or at the end; called while it is `listening`."""
-        self.ref.post(End() if self.ended else Append(self.steps or []))
-
-    def rest(self) -> None:
-        """Look whether the program waits on the outside world; called while it is `listening`."""
-        self.timer = None
-        if self.steps is None and not self.ended:
-            self.ref.post(Rest())
-
-    async def cancel(self, error: BaseException) -> None:
+    async def cancel_and_wait(self, error: BaseException) -> None:
         """End now, for `error`, and wait until nothing of it is left, branches included."""
         self.cancel_nowait(error)
         await self.left()
@@ -84,8 +56,8 @@ class Stream(StreamState, Actor[ToStream]):
         """End now; generations under way are aborted, and branches end too."""
         if not self.over:
             self.break_off(error)
-            if self.address is not None:
-                self.address.stop_nowait()  # and if a backend swallows that, after its supervisor's grace
+            if self.supervisor is not None:
+                self.stop(self.supervisor.grace)  # and if a backend swallows that, again
 
     def break_off(self, error: BaseException) -> None:
         """Be over for `error`, unless it is over already, and cancel the step at hand."""
@@ -93,6 +65,13 @@ class Stream(StreamState, Actor[ToStream]):
             self.fail(error)
             if self._task is not None:
                 self._task.cancel()
+
+    def interrupt(self) -> None:
+        """Cancel the step at hand; if it has not begun, it is over."""
+        if self._task is not None:
+            self._task.cancel()
+        elif not self.over:
+            self.fail(Aborted(f"{self.name} ended early"))
 
     def request_cancel(self) -> None:
         """End now, from whatever thread, for somebody who has no more use for it."""
@@ -110,22 +89,20 @@ class Stream(StreamState, Actor[ToStream]):
 
     # --- executing -------------------------------------------------------------------------------------------------
 
-    async def run(self, inbox: Inbox[ToStream] | None) -> None:
-        """Execute until the End, a failure or a cancellation.  inbox: None for a branch, which has none."""
+    async def run(self) -> None:
+        """Execute until the end, a failure or a cancellation."""
         failure: BaseException | None = None
-        self._task = asyncio.current_task()
+        self._task = task = asyncio.current_task()
         if self.track is not None:
             TRACK.set(self.track)  # for what this task asks the backend for
         try:
             if not self.over:  # else it was cancelled before it began
-                await self._execute_all(inbox)
-        except Stopped:
-            failure = Aborted(f"{self.name} ended early: its backend was closed")
+                await self._execute()
         except asyncio.CancelledError:
             if not self.over:  # not by cancel_nowait, but by the supervisor
                 raise
-            assert self._task is not None
-            self._task.uncancel()
+            assert task is not None
+            task.uncancel()
         except Exception as error:
             failure = error
         finally:
@@ -134,15 +111,14 @@ class Stream(StreamState, Actor[ToStream]):
                 self.fail(failure or Aborted(f"{self.name} ended early"))
             if self.forks:
                 await self._end_branches()
-            if inbox is not None:
-                inbox.discard()  # what nobody will execute is not a dead letter: its readers are told
-                del self.ref
             self._leave()
+            if self.task is task:  # else a body is still performed in it
+                self.leave()
 
     def _leave(self) -> None:
         """Be gone, and let go of what leads back here: then no garbage collection is needed to free it."""
         self.gone = True
-        self.address = None
+        self._idle = None
         if self.track is not None:
             self.track.end(self.error)
         go_on(self)
@@ -150,55 +126,45 @@ class Stream(StreamState, Actor[ToStream]):
             self.backend.release(self.lease)
         self.bell.ring()
 
-    async def _execute_all(self, inbox: Inbox[ToStream] | None) -> None:
-        assert inbox is not None
-        if self.steps is not None:  # said before it looked: most programs never send it a message
-            await self._execute(self.steps)
-            if self.over:
-                return
-        if self.ended and self.steps is None:
-            await self._conclude()
-            return
-        self.listening = True
-        if self.steps is not None:
-            self.ref.post(Append(self.steps))
-        if self.ended:
-            self.ref.post(End())
-        while True:
-            watch(self)
-            for message, _ in await inbox.batch():
-                if type(message) is Append:
-                    await self._execute(message.steps)
-                elif type(message) is Rest:
-                    await pause(self)
-                else:
-                    await self._conclude()
-                if self.over:
-                    return
-
-    async def _execute(self, steps: list[Any]) -> None:
-        """Execute steps, until it is over."""
-        go_on(self)
-        self.steps = None
+    async def _execute(self) -> None:
+        """Execute what is said, until it is over."""
         transcript = self.transcript
-        steps.reverse()
-        while steps:  # not iterated: an iterator would be one object more for the collector, for as long as this waits
-            step = steps.pop()
-            if type(step) is str:
-                transcript.say(step)
-            elif (waiting := self._begin(step)) is not None:
-                if self.track is None:
-                    await waiting
-                else:
-                    with self.track.doing(*step_told(self, step)):
+        while not self.over:
+            steps = self.steps
+            if steps is None:
+                await (self._conclude() if self.ended else self._wait_for_more())
+                continue
+            go_on(self)
+            self.steps = None
+            steps.reverse()
+            while steps:  # not iterated: an iterator would be one object more for the collector, while this waits
+                step = steps.pop()
+                if type(step) is str:
+                    transcript.say(step)
+                elif (waiting := self._begin(step)) is not None:
+                    if self.track is None:
                         await waiting
-                if self.over:  # cancelled, and the backend has swallowed it
-                    return
-            self.executed += 1
-        self.text_bell.ring()
-        self.bell.ring()
+                    else:
+                        with self.track.doing(*step_told(self, step)):
+                            await waiting
+                    if self.over:  # cancelled, and the backend has swallowed it
+                        return
+                self.executed += 1
+            self.text_bell.ring()
+            self.bell.ring()
 
-    def _begin(self, step: Any) -> Coroutine[Any, Any, None] | None:
+    async def _wait_for_more(self) -> None:
+        """Wait until more is said, or it is to end; if that takes long, the program waits on the outside world."""
+        if self.stopping:
+            raise Aborted(f"{self.name} ended early: its backend was closed")
+        watch(self)
+        self._idle = self.loop.create_future()
+        await self._idle
+        self._idle = None
+        if self.steps is None and not self.ended and not self.stopping:
+            await pause(self)
+
+    def _begin(self, step: Any) -> Awaitable[None] | None:
         """Execute a step, or give what executes it, for it waits."""
         kind, transcript = type(step), self.transcript
         if kind is RoleText:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from threading import get_ident
 from types import TracebackType
 from typing import Any
 
 from ..actors.backend import Backend, Prompt
-from ..actors.core import Ref
+from ..actors.core import Job, Ref
 from ..actors.errors import Aborted
 from .ahead import Ahead
 from .bell import Bell
 from .sampling_arguments import Defaults
-from .script import ToStream
 from .tracks import awaiting, open_track
 from .transcript import Transcript
 from .variable import Variable
@@ -25,7 +23,7 @@ AHEAD = 4096
 """How many steps a program may run ahead of its stream."""
 
 
-class StreamState(ABC):
+class StreamState(Job):
     """Keep what a program has written, and answer those who wait for its execution.
 
     Everything here belongs to the backend's loop, but for `find`, `written`, `check` and what they read, which may be
@@ -34,16 +32,14 @@ class StreamState(ABC):
     """
 
     __slots__ = (
-        "_task", "_trace", "address", "ahead", "backend", "begun", "bell", "branched", "defaults", "ended",
-        "error", "executed", "foreseen", "forks", "gone", "lease", "listening", "loop", "name", "observed", "over",
-        "paused", "performer", "returned", "role", "root", "scopes", "seen_outside", "steps", "submitted", "text_bell",
-        "thread", "timer", "track", "transcript", "variables",
+        "_idle", "_task", "_trace", "ahead", "backend", "begun", "bell", "branched", "defaults", "ended", "error",
+        "executed", "foreseen", "forks", "gone", "lease", "loop", "observed", "over", "paused", "performer", "returned",
+        "role", "root", "scopes", "seen_outside", "steps", "submitted", "text_bell", "thread", "timer", "track",
+        "transcript", "variables",
     )  # fmt: skip
 
-    ref: Ref[ToStream]  # of the actor it is
-
     def __init__(self, name: str, backend: Backend, defaults: Defaults, parent: StreamState | None = None) -> None:
-        self.name = name
+        super().__init__(name)
         self.backend = backend
         self.defaults = defaults
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop() if parent is None else parent.loop
@@ -75,12 +71,11 @@ class StreamState(ABC):
         # Who is concerned.
         self.bell = Bell()
         self.text_bell = Bell()
-        self.address: Ref[ToStream] | None = None  # once it was started
-        self.listening = False  # it waits for messages: until then it looks for itself
         self.performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
         self.forks: tuple[Any, ...] = ()  # of Kin: those whose branches may still run
         self.branched = 0  # how many branches it ever had
         self._task: asyncio.Task[Any] | None = None  # while it executes
+        self._idle: asyncio.Future[None] | None = None  # while it waits for more to execute: until then it looks itself
         self._trace: TracebackType | None = None
 
     # --- being told ------------------------------------------------------------------------------------------------
@@ -92,20 +87,21 @@ class StreamState(ABC):
             self.steps.extend(steps)
             return
         self.steps = list(steps)
-        if self.listening:
-            self.wake()
+        self.look()
 
     def forget(self, kin: Any) -> None:
         """Own the branches of a fork no longer, for nothing of them is left."""
         self.forks = tuple(other for other in self.forks if other is not kin)
 
-    @abstractmethod
-    def wake(self) -> None:
-        """Look at what was appended, or at the end; called while it is `listening`."""
+    def look(self) -> None:
+        """Look at what was appended, or at the end, if it waits for either."""
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
 
-    @abstractmethod
     def rest(self) -> None:
-        """Look whether the program waits on the outside world; called while it is `listening`."""
+        """Look whether the program waits on the outside world."""
+        self.timer = None
+        self.look()
 
     @property
     def program(self) -> int:
@@ -227,5 +223,5 @@ class StreamState(ABC):
 
     async def left(self) -> None:
         """Wait until nothing of it is left."""
-        while not (self.gone or (self.over and self.address is None)):
+        while not (self.gone or (self.over and self.supervisor is None)):
             await self.bell.wait()

@@ -3,6 +3,7 @@
 from .actor import Actor
 from .errors import ActorDied, AskCycle, DeadLetter, MailboxFull, RestartLimit, Stopped, SupervisorClosed
 from .inbox import Inbox
+from .job import Job
 from .message import Ask, Down, Message
 from .ref import Ref
 from .reply import Reply
@@ -17,6 +18,7 @@ __all__ = [
     "DeadLetter",
     "Down",
     "Inbox",
+    "Job",
     "MailboxFull",
     "Message",
     "Ref",

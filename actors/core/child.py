@@ -13,6 +13,7 @@ from .local import LocalRef
 from .mailbox import Mailbox
 from .message import Down
 from .ref import Ref
+from .statistics import Statistics
 
 if TYPE_CHECKING:
     from .supervisor import Supervisor
@@ -56,6 +57,23 @@ class Child:
     @property
     def restarts(self) -> int:
         return max(0, self.lives - 1)
+
+    def statistics(self) -> list[Statistics]:
+        """Count what it has done so far, and then, of a nested supervisor, what its children have."""
+        below = [] if self.branch is None else self.branch.statistics()
+        return [self.ref.statistics(), *below]
+
+    def pause(self, grace: float | None) -> asyncio.Task[None] | None:
+        """End the life at hand, after `grace` seconds at most or now, and give its task; there may be another life."""
+        life = self.life
+        if life is None:
+            return None
+        life.paused = True
+        if grace is None:
+            life.cancel()
+        else:
+            life.stop(grace)
+        return life.task
 
     def launch(self) -> Life:
         """Begin a life; raises what the factory raises."""

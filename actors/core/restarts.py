@@ -10,6 +10,7 @@ import anyio
 from .child import Child, report_crash
 from .errors import RestartLimit
 from .intensity import Intensity
+from .job import Job
 from .life import wait_for_task
 
 if TYPE_CHECKING:
@@ -91,16 +92,16 @@ class Restarts:
         finally:
             self._task = None
 
-    def _group(self, child: Child) -> list[Child]:
+    def _group(self, child: Child) -> list[Child | Job]:
         children = [other for other in self._supervisor.children if other is child or not other.starting]
         return children[children.index(child) :] if self._strategy == "rest_for_one" else children
 
-    async def _restart_group(self, group: list[Child]) -> None:
+    async def _restart_group(self, group: list[Child | Job]) -> None:
         await self._supervisor.pause(group)
         for member in group:
             if member.restart == "temporary":
                 member.finish("stopped")
-            if member.mailbox.closed or member.life is not None:
+            if isinstance(member, Job) or member.mailbox.closed or member.life is not None:
                 continue
             try:
                 await self._supervisor.start_again(member)

@@ -15,6 +15,7 @@ from .child import Child, Restart, describe, report_crash
 from .errors import ActorDied, DeadLetter, SupervisorClosed
 from .home import Home
 from .intensity import Intensity
+from .job import Job
 from .life import Life, wait_for_task
 from .message import Message
 from .ref import Ref
@@ -60,7 +61,7 @@ class Supervisor:
         self.grace = grace
         self.cleanup = cleanup
         self.failure: BaseException | None = None
-        self.children: dict[Child, None] = {}  # in the order they were started
+        self.children: dict[Child | Job, None] = {}  # in the order they were started
         self._restarts = Restarts(self, strategy, Intensity(restarts, within))
         self._dead_letter = dead_letter
         self._debug = debug
@@ -121,6 +122,12 @@ class Supervisor:
         await self._add(child)
         return ref
 
+    async def begin(self, job: Job) -> None:
+        """Let a job begin; SupervisorClosed if this is not open."""
+        if self._state != "open" or self.failure is not None:
+            await self._wait_until_open()
+        job.begin(self)
+
     async def supervise(
         self,
         name: str,
@@ -156,12 +163,7 @@ class Supervisor:
 
     def statistics(self) -> list[Statistics]:
         """Count what the children have done so far, those of nested supervisors after their supervisor."""
-        found: list[Statistics] = []
-        for child in list(self.children):
-            found.append(child.ref.statistics())
-            if child.branch is not None:
-                found.extend(child.branch.statistics())
-        return found
+        return [statistics for child in list(self.children) for statistics in child.statistics()]
 
     # What the rest of the library calls.
 
@@ -183,7 +185,7 @@ class Supervisor:
         self._waiting_for_open.clear()
         try:
             for child in list(self.children):
-                if not child.mailbox.closed and child.life is None:
+                if isinstance(child, Child) and not child.mailbox.closed and child.life is None:
                     await self.start_again(child)
         except BaseException:
             await self.close(graceful=False)
@@ -202,10 +204,8 @@ class Supervisor:
             with anyio.CancelScope(shield=True):
                 await self._restarts.end()
                 for child in reversed(list(self.children)):
-                    if (life := child.life) is not None:
-                        life.paused = True
-                        life.cancel()
-                        await wait_for_task(life.task)
+                    if (task := child.pause(None)) is not None:
+                        await wait_for_task(task)
             self._state = "closed"
             for child in [child for child in self.children if child.restart == "temporary"]:
                 child.finish("stopped")
@@ -231,15 +231,13 @@ class Supervisor:
             if self._wake_failed is not None:
                 self._wake_failed()
 
-    async def pause(self, children: list[Child]) -> None:
+    async def pause(self, children: list[Child | Job]) -> None:
         """End lives, the last started first, cancelling once the grace is over; their children may live again."""
         loop = self.home.loop
         deadline = loop.time() + self.grace
         for child in reversed(children):
-            if (life := child.life) is not None:
-                life.paused = True
-                life.stop(max(0.0, deadline - loop.time()))
-                await wait_for_task(life.task)
+            if (task := child.pause(max(0.0, deadline - loop.time()))) is not None:
+                await wait_for_task(task)
 
     async def start_again(self, child: Child) -> None:
         """Begin another life of a child and wait until it is set up, or has been told to stop."""
