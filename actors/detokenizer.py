@@ -28,19 +28,78 @@ __all__ = ["Detokenizer"]
 
 
 class _Output:
-    """What is known of one live request's output."""
+    """What is known of one live request's output.
 
-    __slots__ = ("cached_tokens", "logprobs", "prompt_tokens", "sent", "stream", "tokens")
+    # [0, known - len(held))    the client has these tokens
+    # [.., known)               `held`: not wholly shown yet; `logprobs` are those of its last ones
+    """
+
+    __slots__ = ("cached_tokens", "held", "known", "logprobs", "prompt_tokens", "stream")
 
     def __init__(self, opened: Open, text: TokenText) -> None:
         self.stream = TextStream(text, opened.sampling.stop, opened.sampling.stop_regex)
         self.prompt_tokens = opened.prompt_tokens
         self.cached_tokens = 0
-        self.tokens: list[int] = np.frombuffer(opened.output, np.int32).tolist()
-        self.logprobs: list[TokenLogprob] = []  # aligned with the end of `tokens`
-        self.sent = len(self.tokens)
-        for token in self.tokens:
+        self.held: list[int] = []
+        self.logprobs: list[TokenLogprob] = []
+        output = np.frombuffer(opened.output, np.int32).tolist()
+        self.known = len(output)
+        for token in output:
             self.stream.feed(token)
+
+    def take(self, token: int, logprob: TokenLogprob | None) -> Delta:
+        """Take the next token; give what is new by it."""
+        stream = self.stream
+        text = stream.feed(token)
+        self.known += 1
+        if stream.whole == self.known and logprob is None and not self.held:  # as nearly always; behind a match never
+            return Delta(text=text, tokens=(token,))
+        self.held.append(token)
+        if logprob is not None:
+            self.logprobs.append(logprob)
+        if stream.matched is None:
+            return self._let_go(text, None)
+        finish = Finish(
+            reason="stop",
+            matched=stream.matched,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            completion_tokens=self.known,
+            kept_tokens=stream.whole,
+            tail=stream.tail,
+        )
+        return self._let_go(text, finish)
+
+    def finish(self, end: Finished) -> Delta:
+        """Close an output the scheduler has ended; text that was held back comes with it."""
+        stream = self.stream
+        text = stream.finish()
+        finish = Finish(
+            reason=end.reason,
+            matched=end.matched if stream.matched is None else stream.matched,
+            message=end.message,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=end.cached_tokens,
+            completion_tokens=end.completion_tokens,
+            retractions=end.retractions,
+            kept_tokens=stream.whole,
+            tail=stream.tail,
+        )
+        return self._let_go(text, finish)
+
+    def lose(self, request: int, offset: int) -> Delta:
+        """End a request that the scheduler goes on with at `offset`, further than what is known of it."""
+        message = f"tokens {self.known} to {offset - 1} of request {request} were lost when the detokenizer restarted"
+        return Delta(finish=Finish(reason="error", message=message, prompt_tokens=self.prompt_tokens))
+
+    def _let_go(self, text: str, finish: Finish | None) -> Delta:
+        """Give text, and the tokens that are wholly shown and were not sent yet, with their log-probabilities."""
+        sent = self.known - len(self.held)
+        count = max(0, self.stream.whole - sent)
+        first = len(self.held) - len(self.logprobs)  # the first of those held that has one
+        tokens, logprobs = tuple(self.held[:count]), tuple(self.logprobs[: max(0, count - first)])
+        del self.held[:count], self.logprobs[: len(logprobs)]
+        return Delta(text=text, tokens=tokens, logprobs=logprobs, finish=finish)
 
 
 class Detokenizer(Actor[ToDetokenizer]):
@@ -78,116 +137,55 @@ class Detokenizer(Actor[ToDetokenizer]):
         self._outputs[opened.request] = _Output(opened, text)
 
     async def _step(self, step: Tokens) -> None:
+        outputs, logprobs = self._outputs, step.logprobs
         news: dict[int, Delta] = {}
         stopped: list[int] = []
         finished = {end.request: end for end in step.finished}
         for request, cached in step.cached.items():
-            if (output := self._outputs.get(request)) is not None:
+            if (output := outputs.get(request)) is not None:
                 output.cached_tokens = cached
         requests = np.frombuffer(step.requests, np.int64).tolist()
         offsets = np.frombuffer(step.offsets, np.int32).tolist()
         tokens = np.frombuffer(step.tokens, np.int32).tolist()
         for request, offset, token in zip(requests, offsets, tokens, strict=True):
-            if (output := self._outputs.get(request)) is None:
+            if (output := outputs.get(request)) is None:
                 continue  # stopped or closed here; the scheduler's last step in flight does not know yet
-            end = finished.get(request)
-            dropped = end is not None and offset >= end.completion_tokens - end.drop
-            delta = self._token(output, request, offset, token, dropped, step.logprobs.get(request))
-            if delta is None:
+            if offset > output.known:
+                delta = output.lose(request, offset)
+            elif offset < output.known or (finished and _is_dropped(finished.get(request), offset)):
                 continue
-            sofar = news.get(request)
-            news[request] = delta if sofar is None else _behind(sofar, delta)
+            else:
+                delta = output.take(token, logprobs.get(request))
+            news[request] = _behind(news[request], delta) if request in news else delta
             if delta.finish is not None:
-                self._outputs.pop(request)
-                finished.pop(request, None)
-                if end is None:
+                del outputs[request]
+                if finished.pop(request, None) is None:
                     stopped.append(request)
-        for request, logprobs in step.input_logprobs.items():
-            if request in self._outputs:
-                known = news.get(request, Delta())
-                news[request] = Delta(
-                    text=known.text, tokens=known.tokens, logprobs=known.logprobs, input_logprobs=logprobs
-                )
+        for request, found in step.input_logprobs.items():
+            if request in outputs:
+                news[request] = _behind(Delta(input_logprobs=found), news.get(request, Delta()))
         for request, end in finished.items():
-            if (output := self._outputs.pop(request, None)) is not None:
+            if (output := outputs.pop(request, None)) is not None:
                 row = step.next_logprobs.get(request, b"")
-                news[request] = _last(output, end, news.get(request, Delta()), row)
+                news[request] = _behind(news.get(request, Delta()), output.finish(end), row)
         if stopped:
             await self._wires.scheduler.tell(Stopped(tuple(stopped)))
         if news:
             await self._wires.dispatcher.tell(Deltas(tuple(news), tuple(news.values())))
 
-    def _token(
-        self, output: _Output, request: int, offset: int, token: int, dropped: bool, logprob: TokenLogprob | None
-    ) -> Delta | None:
-        known = len(output.tokens)
-        if offset < known:
-            return None
-        if offset > known:
-            message = f"tokens {known} to {offset - 1} of request {request} were lost when the detokenizer restarted"
-            return Delta(finish=Finish(reason="error", message=message, prompt_tokens=output.prompt_tokens))
-        if dropped:
-            return None
-        output.tokens.append(token)
-        if logprob is not None:
-            output.logprobs.append(logprob)
-        piece = output.stream.feed(token)
-        if piece.matched is None:
-            if output.sent == known and piece.tokens == known + 1 and not output.logprobs:  # as nearly always
-                output.sent = known + 1
-                return Delta(text=piece.text, tokens=(token,))
-            return _delta(output, piece.text, piece.tokens, None)
-        finish = Finish(
-            reason="stop",
-            matched=piece.matched,
-            prompt_tokens=output.prompt_tokens,
-            cached_tokens=output.cached_tokens,
-            completion_tokens=known + 1,
-            kept_tokens=piece.tokens,
-            tail=piece.tail,
-        )
-        return _delta(output, piece.text, piece.tokens, finish)
+
+def _is_dropped(end: Finished | None, offset: int) -> bool:
+    """Whether a token is no part of the text: one that ends it."""
+    return end is not None and offset >= end.completion_tokens - end.drop
 
 
-def _behind(known: Delta, more: Delta) -> Delta:
-    """Put one token's news behind those of the same request in the same step: grammars force several."""
+def _behind(known: Delta, more: Delta, next_logprobs: bytes = b"") -> Delta:
+    """Put news behind those of the same request in the same step: grammars force several tokens."""
     return Delta(
         text=known.text + more.text,
         tokens=known.tokens + more.tokens,
         logprobs=known.logprobs + more.logprobs,
-        finish=more.finish,
-    )
-
-
-def _delta(output: _Output, text: str, upto: int, finish: Finish | None) -> Delta:
-    """Give the tokens that are wholly shown and were not sent yet, with their log-probabilities."""
-    start, output.sent = output.sent, max(output.sent, upto)
-    first = len(output.tokens) - len(output.logprobs)  # the index of the first token with a log-probability
-    logprobs = tuple(output.logprobs[max(0, start - first) : max(0, output.sent - first)])
-    return Delta(text=text, tokens=tuple(output.tokens[start : output.sent]), logprobs=logprobs, finish=finish)
-
-
-def _last(output: _Output, end: Finished, known: Delta, next_logprobs: bytes) -> Delta:
-    """Close an output the scheduler has ended; text that was held back comes with it."""
-    piece = output.stream.finish()
-    matched = piece.matched if piece.matched is not None else end.matched
-    finish = Finish(
-        reason=end.reason,
-        matched=matched,
-        message=end.message,
-        prompt_tokens=output.prompt_tokens,
-        cached_tokens=end.cached_tokens,
-        completion_tokens=end.completion_tokens,
-        retractions=end.retractions,
-        kept_tokens=piece.tokens,
-        tail=piece.tail,
-    )
-    rest = _delta(output, piece.text, piece.tokens, finish)
-    return Delta(
-        text=known.text + rest.text,
-        tokens=known.tokens + rest.tokens,
-        logprobs=known.logprobs + rest.logprobs,
         input_logprobs=known.input_logprobs,
         next_logprobs=next_logprobs,
-        finish=finish,
+        finish=more.finish,
     )

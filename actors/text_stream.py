@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from codecs import utf_8_decode
+from collections.abc import Callable, Sequence, Set
 from typing import Protocol
 
 import msgspec
@@ -12,7 +11,7 @@ from tokenizers import Tokenizer
 
 from .stop_regex import StopSearch
 
-__all__ = ["Behind", "Piece", "TextStream", "TokenText", "byte_table", "is_byte_level", "token_text"]
+__all__ = ["Behind", "TextStream", "TokenText", "byte_table", "is_byte_level", "token_text"]
 
 
 class TokenText(Protocol):
@@ -44,8 +43,8 @@ def token_text(tokenizer: Tokenizer) -> Callable[[bool], TokenText]:
     special = frozenset(token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special)
     if is_byte_level(tokenizer):
         table = byte_table(tokenizer)
-        kept = dict(table) | dict.fromkeys(special, b"")
-        return lambda skip: _ByteLevelText(kept if skip else table)
+        kept, all_tokens = _Characters(table, special), _Characters(table, frozenset())
+        return lambda skip: _ByteLevelText(kept if skip else all_tokens)
     raw = frozenset(token for byte in range(256) if (token := tokenizer.token_to_id(f"<0x{byte:02X}>")) is not None)
     return lambda skip: _WindowText(tokenizer, special if skip else frozenset(), raw)
 
@@ -84,68 +83,65 @@ class Behind:
         return new[gone:]
 
 
-class Piece(msgspec.Struct, frozen=True):
-    """What a TextStream lets go: text and the number of tokens that lie wholly inside all text let go so far.
-
-    matched is the stop string, or expression, that ended the stream; then tail is the text behind the last whole token.
-    """
-
-    text: str
-    tokens: int
-    matched: str | None = None
-    tail: str = ""
-
-
 class TextStream:
     """One request's text.  Holds back what may yet become a stop or is half a character.
 
-    # text:     [0, boundary)          of whole tokens the client has
-    #           [boundary, emitted)    `_shown`: with the client, but its token is not over yet
-    #           [emitted, seen)        `_held`: may begin a stop
-    # ends[i]:  the length of the text once token i is in;  clean[i]: no byte of it is missing
+    # text:   [0, boundary)          of whole tokens the client has: `whole` of them
+    #         [boundary, emitted)    `tail`: with the client, but its token is not over yet
+    #         [emitted, seen)        `_held`: may begin a stop
+    # _ends:  of each token behind the boundary, the length of the text once it is in, from the boundary on; None if a
+    #         character of it is not over yet
+
+    matched: the stop string, or expression, that has ended the stream; None until then.
+    whole: how many tokens lie wholly inside the text let go so far; without stops those that are in.
     """
 
     __slots__ = (
-        "_boundary", "_clean", "_emitted", "_ends", "_held", "_hold", "_search", "_shown", "_stops", "_text", "tokens",
+        "_emitted", "_ends", "_firsts", "_held", "_hold", "_search", "_stops", "_text", "matched", "tail", "whole",
     )  # fmt: skip
 
     def __init__(self, text: TokenText, stops: Sequence[str] = (), expressions: Sequence[str] = ()) -> None:
         """stops: strings.  expressions: regular expressions, as `stop_regex` takes them."""
         self._text = text
         self._stops = tuple(stops)
+        self._firsts = frozenset(stop[0] for stop in self._stops)
         self._search = StopSearch(expressions) if expressions else None
         self._hold = max((len(stop) for stop in self._stops), default=1) - 1
         self._held = ""
-        self._shown = ""
-        self._boundary = 0
-        self._emitted = 0
-        self._ends: list[int] = []
-        self._clean: list[bool] = []
-        self.tokens = 0
+        self._emitted = 0  # where expressions look for nothing, this is of no use and stands still
+        self._ends: list[int | None] = []
+        self.tail = ""
+        self.whole = 0
+        self.matched: str | None = None
 
-    def feed(self, token: int) -> Piece:
+    def feed(self, token: int) -> str:
         """Take the next token; give what is safe to show.  After a match the stream is over."""
-        self.tokens += 1
         new = self._text.feed(token)
         if not self._stops and self._search is None:
-            return Piece(new, self.tokens)
+            self.whole += 1
+            return new
+        clean = self._text.clean()
+        if not self._ends and clean and self._search is None and self._firsts.isdisjoint(new):
+            self.whole += 1  # as nearly always: nothing waits, and no stop begins here
+            return new
         held = self._held + new
-        self._ends.append(self._emitted + len(held))
-        self._clean.append(self._text.clean())
+        self._ends.append(len(self.tail) + len(held) if clean else None)
         if new and (found := self._find(held, len(new))) is not None:
             return self._cut(held, *found)
         safe = len(held) - self._possible(held)
         self._held = held[safe:]
-        return Piece(held[:safe], self._let_go(held[:safe]))
+        return self._let_go(held[:safe])
 
-    def finish(self) -> Piece:
+    def finish(self) -> str:
         """Let go of the rest, incomplete bytes as U+FFFD."""
         new = self._text.flush()
         rest = self._held + new
         if new and (found := self._find(rest, len(new))) is not None:
             return self._cut(rest, *found)
-        self._held = ""
-        return Piece(rest, self.tokens)
+        self._held = self.tail = ""
+        self.whole += len(self._ends)
+        self._ends.clear()
+        return rest
 
     def _find(self, held: str, new: int) -> tuple[int, str] | None:
         """Find the earliest stop that ends in the new part; of two at one place, a string, and the longer."""
@@ -159,47 +155,74 @@ class TextStream:
         """Give the length of the longest end of `held` that a stop may begin with."""
         least = 0 if self._search is None else self._search.held
         for length in range(min(self._hold, len(held)), least, -1):
-            if any(stop.startswith(held[-length:]) for stop in self._stops):
+            if held[-length] in self._firsts and any(stop.startswith(held[-length:]) for stop in self._stops):
                 return length
         return least
 
-    def _cut(self, held: str, at: int, stop: str) -> Piece:
-        text = held[:at]
-        whole = self._let_go(text)
+    def _cut(self, held: str, at: int, stop: str) -> str:
         self._held = ""
-        return Piece(text, whole, stop, self._shown)
+        self.matched = stop
+        return self._let_go(held[:at])
 
-    def _let_go(self, text: str) -> int:
-        """Count `text` as shown; give the number of tokens that lie wholly in what is shown, no byte missing."""
+    def _let_go(self, text: str) -> str:
+        """Note `text` as shown, and which tokens lie wholly in what is shown, no byte missing."""
         self._emitted += len(text)
-        count = bisect_right(self._ends, self._emitted)
-        while count and not self._clean[count - 1]:
-            count -= 1
-        boundary = self._ends[count - 1] if count else 0
-        self._shown = (self._shown + text)[boundary - self._boundary :]
-        self._boundary = boundary
-        return count
+        self.tail += text
+        shown, count, boundary = len(self.tail), 0, 0
+        for index, end in enumerate(self._ends):
+            if end is not None and end <= shown:
+                count, boundary = index + 1, end
+        if count:
+            self.whole += count
+            self.tail = self.tail[boundary:]
+            self._ends = [None if end is None else end - boundary for end in self._ends[count:]]
+        return text
+
+
+class _Characters(dict[int, str | None]):
+    """The text of each token that is whole characters by itself, None of any other; found when first looked up."""
+
+    def __init__(self, table: dict[int, bytes], skipped: Set[int]) -> None:
+        super().__init__()
+        self._table = table
+        self._skipped = skipped
+
+    def bytes_of(self, token: int) -> bytes:
+        return b"" if token in self._skipped else self._table.get(token, b"")
+
+    def __missing__(self, token: int) -> str | None:
+        try:
+            text = self.bytes_of(token).decode()
+        except UnicodeDecodeError:
+            text = None
+        self[token] = text
+        return text
 
 
 class _ByteLevelText:
-    __slots__ = ("_decode", "_decoder", "_table")
+    __slots__ = ("_characters", "_held")
 
-    def __init__(self, table: dict[int, bytes]) -> None:
-        self._table = table
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._decode = self._decoder.decode
+    def __init__(self, characters: _Characters) -> None:
+        self._characters = characters
+        self._held = b""  # of a character that is not over yet
 
     def follow(self, tokens: Sequence[int]) -> None:
         """Every token's bytes are its own."""
 
     def feed(self, token: int) -> str:
-        return self._decode(self._table.get(token, b""))
+        if not self._held and (text := self._characters[token]) is not None:  # as nearly always
+            return text
+        data = self._held + self._characters.bytes_of(token)
+        text, used = utf_8_decode(data, "replace")
+        self._held = data[used:]
+        return text
 
     def clean(self) -> bool:
-        return not self._decoder.getstate()[0]
+        return not self._held
 
     def flush(self) -> str:
-        return self._decode(b"", True)
+        held, self._held = self._held, b""
+        return held.decode("utf-8", "replace")
 
 
 class _WindowText:

@@ -21,16 +21,14 @@ def run(
     tokenizer: Tokenizer, ids: list[int], stops: tuple[str, ...] = (), expressions: tuple[str, ...] = (), *,
     skip: bool = True,
 ):  # fmt: skip
-    """Feed ids; give the text let go, the final piece and whether a stop was matched."""
+    """Feed ids; give the text let go, and the stream at its end."""
     stream = TextStream(token_text(tokenizer)(skip), stops, expressions)
     shown = ""
     for token in ids:
-        piece = stream.feed(token)
-        shown += piece.text
-        if piece.matched is not None:
-            return shown, piece
-    piece = stream.finish()
-    return shown + piece.text, piece
+        shown += stream.feed(token)
+        if stream.matched is not None:
+            return shown, stream
+    return shown + stream.finish(), stream
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -40,9 +38,9 @@ def test_streamed_text_of_random_ids_is_the_whole_decode(kind: str, skip: bool) 
     rng = random.Random(7)
     for _ in range(300):
         ids = [rng.randrange(tokenizer.get_vocab_size()) for _ in range(rng.randrange(1, 40))]
-        text, piece = run(tokenizer, ids, skip=skip)
+        text, stream = run(tokenizer, ids, skip=skip)
         assert text == tokenizer.decode(ids, skip_special_tokens=skip)
-        assert piece.tokens == len(ids)
+        assert stream.whole == len(ids)
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
@@ -56,7 +54,7 @@ def test_streamed_text_of_real_text_is_the_text(kind: str) -> None:
 def test_half_a_character_is_held_back_until_it_is_whole() -> None:
     tokenizer = Tokenizer.from_str(byte_level(260).to_str())
     stream = TextStream(token_text(tokenizer)(True))
-    pieces = [stream.feed(token).text for token in tokenizer.encode("😀").ids]
+    pieces = [stream.feed(token) for token in tokenizer.encode("😀").ids]
     assert pieces == ["", "", "", "😀"]
 
 
@@ -69,26 +67,26 @@ def test_half_a_character_at_the_end_is_shown_as_the_whole_decode_shows_it() -> 
 def test_a_text_that_only_looks_like_a_stop_is_held_and_then_shown() -> None:
     tokenizer = byte_level(260)
     stream = TextStream(token_text(tokenizer)(True), ("STOP",))
-    shown = [stream.feed(token).text for token in tokenizer.encode("aSTO!").ids]
+    shown = [stream.feed(token) for token in tokenizer.encode("aSTO!").ids]
     assert shown == ["a", "", "", "", "STO!"]
 
 
 def test_of_two_stops_the_earlier_wins_and_then_the_longer() -> None:
     tokenizer = byte_level(260)
-    text, piece = run(tokenizer, tokenizer.encode("one two three").ids, ("three", "two", "two t"))
-    assert (text, piece.matched) == ("one ", "two")
+    text, stream = run(tokenizer, tokenizer.encode("one two three").ids, ("three", "two", "two t"))
+    assert (text, stream.matched) == ("one ", "two")
     tokenizer = byte_level()
-    text, piece = run(tokenizer, tokenizer.encode("The capital of").ids, ("cap", "capital"))
-    assert (text, piece.matched) == ("The ", "capital")
+    text, stream = run(tokenizer, tokenizer.encode("The capital of").ids, ("cap", "capital"))
+    assert (text, stream.matched) == ("The ", "capital")
 
 
 def test_a_stop_that_begins_inside_a_token_leaves_whole_tokens_and_a_tail() -> None:
     tokenizer = byte_level()
     ids = tokenizer.encode("The capital of France").ids
-    text, piece = run(tokenizer, ids, ("ital of Fr",))
+    text, stream = run(tokenizer, ids, ("ital of Fr",))
     assert text == "The cap"
-    assert tokenizer.decode(ids[: piece.tokens]) + piece.tail == text
-    assert piece.tail == " cap"
+    assert tokenizer.decode(ids[: stream.whole]) + stream.tail == text
+    assert stream.tail == " cap"
 
 
 @settings(max_examples=300, deadline=None)
@@ -101,22 +99,22 @@ def test_text_stops_before_the_first_stop_string_and_tokens_with_it(kind: str, t
     tokenizer = TOKENIZERS[kind]
     ids = tokenizer.encode(text).ids
     whole = tokenizer.decode(ids)
-    shown, piece = run(tokenizer, ids, tuple(stops))
+    shown, stream = run(tokenizer, ids, tuple(stops))
     ends = [whole.find(stop) + len(stop) for stop in stops if stop in whole]
     if not ends:
-        assert (shown, piece.matched) == (whole, None)
+        assert (shown, stream.matched) == (whole, None)
         return
-    assert piece.matched in stops
-    assert whole.startswith(shown + piece.matched)
+    assert stream.matched in stops
+    assert whole.startswith(shown + stream.matched)
     assert not any(stop in shown for stop in stops)
-    assert tokenizer.decode(ids[: piece.tokens]) + piece.tail == shown
+    assert tokenizer.decode(ids[: stream.whole]) + stream.tail == shown
 
 
 def test_a_stop_expression_ends_the_text_where_it_first_ends() -> None:
     tokenizer = byte_level()
-    text, piece = run(tokenizer, tokenizer.encode("The capital of France").ids, expressions=(r"it\w+ o",))
-    assert (text, piece.matched) == ("The cap", r"it\w+ o")
-    assert tokenizer.decode(tokenizer.encode("The capital of France").ids[: piece.tokens]) + piece.tail == text
+    text, stream = run(tokenizer, tokenizer.encode("The capital of France").ids, expressions=(r"it\w+ o",))
+    assert (text, stream.matched) == ("The cap", r"it\w+ o")
+    assert tokenizer.decode(tokenizer.encode("The capital of France").ids[: stream.whole]) + stream.tail == text
 
 
 def test_of_a_stop_string_and_an_expression_the_earlier_wins() -> None:
@@ -129,9 +127,9 @@ def test_of_a_stop_string_and_an_expression_the_earlier_wins() -> None:
 def test_what_may_become_a_stop_expression_is_held_and_then_shown() -> None:
     tokenizer = byte_level(260)
     stream = TextStream(token_text(tokenizer)(True), expressions=(r"\d\d\.",))
-    shown = [stream.feed(token).text for token in tokenizer.encode("a12b3").ids]
+    shown = [stream.feed(token) for token in tokenizer.encode("a12b3").ids]
     assert shown == ["a", "", "", "12b", ""]
-    assert stream.finish().text == "3"
+    assert stream.finish() == "3"
 
 
 @settings(max_examples=200, deadline=None)
@@ -147,12 +145,12 @@ def test_no_stop_expression_is_shown_and_tokens_end_with_the_text(
     tokenizer = TOKENIZERS[kind]
     ids = tokenizer.encode(text).ids
     whole = tokenizer.decode(ids)
-    shown, piece = run(tokenizer, ids, tuple(stops), (expression,))
+    shown, stream = run(tokenizer, ids, tuple(stops), (expression,))
     assert not re.search(expression, shown)
-    if piece.matched is None:
+    if stream.matched is None:
         assert shown == whole
         return
     assert whole.startswith(shown)
-    if piece.matched == expression:
+    if stream.matched == expression:
         assert re.compile(expression).match(whole, len(shown))
-    assert tokenizer.decode(ids[: piece.tokens]) + piece.tail == shown
+    assert tokenizer.decode(ids[: stream.whole]) + stream.tail == shown
