@@ -65,7 +65,10 @@ class Tokenizer(Actor[ToTokenizer]):
         match message:
             case Encode(texts, beginning):
                 if sum(map(len, texts)) <= _INLINE_CHARACTERS:
-                    reply.answer(self.encode(texts, beginning))
+                    try:
+                        reply.answer(self.encode(texts, beginning))
+                    except InvalidRequest as error:
+                        reply.fail(error)
                 else:
                     group.start_soon(self._off_loop, reply, limiter, self.encode, texts, beginning)
             case Decode(tokens, skip):
@@ -82,10 +85,21 @@ class Tokenizer(Actor[ToTokenizer]):
                     group.start_soon(self._off_loop, reply, limiter, self.heal, tokens, limit)
 
     async def _off_loop(self, reply: Reply, limiter: anyio.CapacityLimiter, work: Any, *arguments: Any) -> None:
-        reply.answer(await anyio.to_thread.run_sync(work, *arguments, limiter=limiter, abandon_on_cancel=True))
+        try:
+            reply.answer(await anyio.to_thread.run_sync(work, *arguments, limiter=limiter, abandon_on_cancel=True))
+        except InvalidRequest as error:
+            reply.fail(error)
 
     def encode(self, texts: tuple[str, ...], beginning: bool) -> list[bytes]:
-        """Tokenize each text to int32 bytes."""
+        """Tokenize each text to int32 bytes; InvalidRequest for half a character (a lone surrogate)."""
+        try:
+            return self._encode(texts, beginning)
+        except TypeError:  # what the library says of such a text
+            for text in texts:
+                _verify_whole(text)
+            raise
+
+    def _encode(self, texts: tuple[str, ...], beginning: bool) -> list[bytes]:
         if self._opens and not beginning:
             return [self._encode_inside(text) for text in texts]
         if len(texts) == 1:
@@ -121,3 +135,11 @@ class Tokenizer(Actor[ToTokenizer]):
             table = byte_table(self._vocabulary)
             self._healer = Healer({token: data for token, data in table.items() if token not in added and data})
         return self._healer.take_back(np.frombuffer(tokens, np.int32).tolist(), limit)
+
+
+def _verify_whole(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half, at = text[error.start], error.start
+        raise InvalidRequest("text", f"it holds half a character, {half!r} at {at}, which no tokenizer knows") from None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..actors.core import ActorDied
+from ..actors.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -49,7 +50,7 @@ async def pause(stream: Stream) -> None:
     transcript, backend = stream.transcript, stream.backend
     tokens: bytes | None = None
     if _is_worth_it(stream):
-        with suppress(ActorDied):  # whoever cannot do without will ask again
+        with suppress(ActorDied, InvalidRequest):  # whoever cannot do without will ask again
             tokens = await tokenize(stream)
         if not _is_idle(stream):
             return

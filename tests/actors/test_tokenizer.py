@@ -9,6 +9,7 @@ from tokenizers import Tokenizer as Vocabulary
 from tokenizers.processors import TemplateProcessing
 
 from callboard.actors.core import Supervisor
+from callboard.actors.errors import InvalidRequest
 from callboard.actors.messages import Decode, Encode
 from callboard.actors.tokenizer import Tokenizer, load_vocabulary
 
@@ -53,6 +54,18 @@ async def test_a_short_text_does_not_wait_behind_a_long_one() -> None:
             group.start_soon(ask, "long", "long " * 200_000)
             group.start_soon(ask, "short", "short")
     assert order == ["short", "long"]
+
+
+@pytest.mark.parametrize("length", [1, 600])
+async def test_half_a_character_is_refused_and_harms_nobody_else(length: int) -> None:
+    crashed: list[object] = []
+    async with Supervisor("test", restarts=0, dead_letter=crashed.append) as supervisor:
+        tokenizer = await supervisor.spawn(lambda: Tokenizer(byte_level()), name="tokenizer")
+        for texts in (("a" * length + "\ud83d",), ("whole", "a" * length + "\ud83d")):
+            with pytest.raises(InvalidRequest, match=rf"text: it holds half a character, '\\ud83d' at {length}"):
+                await tokenizer.ask(Encode(texts))
+        assert await tokenizer.ask(Encode(("whole",))), "it is the same actor: none was started anew"
+    assert crashed == []
 
 
 async def test_a_beginning_token_stands_at_the_beginning_of_a_sequence_and_only_once() -> None:

@@ -180,6 +180,28 @@ def test_at_any_moment_it_may_go_on(scripted: Any) -> None:
         assert len(backend.prompts[0].tokens) // 4 == len(RULES + SHORT)
 
 
+def test_what_cannot_be_tokenized_is_refused_where_it_is_needed_and_not_before(scripted: Any) -> None:
+    async def main() -> None:
+        class Refusing(type(noting(scripted))):
+            async def encode(self, text: str, *, beginning: bool = True) -> bytes:
+                raise cb.InvalidRequest("text", "it holds half a character")
+
+        async def body(s: Any) -> None:
+            s += RULES
+            await anyio.sleep(1)
+            if backend.wanted:
+                s += cb.gen("a")
+
+        async with Refusing() as backend:
+            backend.wanted = False
+            assert await (await cb.function(body).arun(backend=backend)).atext() == RULES
+            backend.wanted = True
+            with pytest.raises(cb.InvalidRequest, match="half a character"):
+                await cb.function(body).arun(backend=backend)
+
+    simulate.run(main, seed=1)
+
+
 # --- on the engine ----------------------------------------------------------------------------------------------------
 
 
