@@ -93,6 +93,7 @@ class ScheduleDriver:
         program: int = 0,
         tenant: str = "",
         namespace: str = "",
+        joining: bool = False,
     ) -> Asked:
         """Ask for a generation, or for a row of log-probabilities."""
         sampling = sampling or SamplingParams(max_new_tokens=4, seed=number)
@@ -111,6 +112,7 @@ class ScheduleDriver:
             program=program,
             tenant=tenant,
             namespace=namespace,
+            joining=joining,
         )
         self.programs.add(lease)
         self.state.admit(message)
@@ -291,6 +293,8 @@ def simulate(
     folk = random.Random(seed + 2)
     tenants = folk.choice([[""], ["a", "b"], ["a", "a", "b", "c"]])
     pauses = random.Random(seed + 2)
+    joining = random.Random(seed + 3).choice([0.0, 0.0, 0.5])
+    joined = random.Random(seed + 4)
     chosen.setdefault("eager_tokens", pauses.choice([0, 1, 5, 32]))
     some = habits.choice([0.0, 0.0, 0.5, 1.0])
     bound = some if bound is None else bound
@@ -335,6 +339,7 @@ def simulate(
             released=[released] if released else [],
             program=folk.randrange(6),
             tenant=folk.choice(tenants),
+            joining=joined.random() < joining,
         )
         while rng.random() < 0.7:
             (driver.send if rng.random() < 0.6 else driver.done)()

@@ -211,6 +211,7 @@ def live(seed: int) -> ScheduleDriver:
         reserve_least=rng.choice([1, 4]),
     )
     contexts = [context(rng, slots // 2) for _ in range(5)]
+    joining = random.Random(seed + 1)
     for number in range(20):
         tokens, forks = rng.choice(contexts)
         tokens = tokens + [rng.randrange(6) for _ in range(rng.randint(0, 5))]
@@ -220,7 +221,8 @@ def live(seed: int) -> ScheduleDriver:
             forks = []
         sampling = asks(min(rng.choice([0, 1, 4, 30]), slots - len(tokens)), number)
         lease, released = rng.randrange(4), rng.randrange(4)
-        one.submit(number, tokens, sampling, joins=pack_joins(forks), lease=lease, released=(released,))
+        waited = joining.random() < 0.4
+        one.submit(number, tokens, sampling, joins=pack_joins(forks), lease=lease, released=(released,), joining=waited)
         while rng.random() < 0.7:
             (one.send if rng.random() < 0.6 else one.done)()
         if rng.random() < 0.15:
