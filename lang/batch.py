@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self
@@ -113,7 +114,7 @@ class Batch:
         with Progress(len(self._calls), shown=self._items.progress_bar) as progress, anyio.CancelScope() as feeding:
 
             def ended(index: int, stream: Stream, error: BaseException | None) -> None:
-                if error is not None and self._items.raises:
+                if error is not None and (self._items.raises or not isinstance(error, Exception)):
                     failure.append(error)
                     feeding.cancel()
                 else:
@@ -153,20 +154,24 @@ class Feed(Actor[Message]):
         self.address: Ref[Message] | None = None
 
     async def run(self, inbox: Inbox[Message]) -> None:
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._produce, group.cancel_scope)
-            try:
-                await inbox.get()
-            except Stopped:
-                group.cancel_scope.cancel()
-        if self._given < self._size and self._error is None:
-            self._error = RuntimeError("the batch was ended before all of it had run")
-        self._bell.ring()
+        try:
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._produce, group.cancel_scope)
+                try:
+                    await inbox.get()
+                except Stopped:
+                    group.cancel_scope.cancel()
+        finally:
+            if self._given < self._size and self._error is None:
+                self._error = RuntimeError("the batch was ended before all of it had run")
+            self._bell.ring()
 
     async def _produce(self, scope: anyio.CancelScope) -> None:
         try:
             await self._run(self._give, self._room)
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # for whoever takes the states: raised here, it would end the loop
             self._error = error
         finally:
             self._bell.ring()

@@ -16,6 +16,9 @@ __all__ = ["Crossing", "await_in", "running_loop", "wait_in"]
 
 R = TypeVar("R")
 
+LOOK_S = 1.0
+"""How often a thread that waits looks whether the loop it waits for still runs."""
+
 
 class Crossing(Generic[R]):
     """A coroutine in another loop, for somebody who waits here; whoever stops waiting cancels it and sees it end."""
@@ -32,12 +35,26 @@ class Crossing(Generic[R]):
         """Wait in a thread that has nothing else to do."""
         self._begin()
         try:
-            self._done.wait()
+            runs = self._wait_while_it_runs()
         except BaseException:  # KeyboardInterrupt comes here
             self._cancel()
-            self._done.wait()
+            self._wait_while_it_runs()
             raise
+        if not runs:
+            raise RuntimeError(
+                "the loop in which the backend lives does not run, so nobody does the work; let it run in another "
+                "thread, or await in it"
+            )
         return self._outcome()
+
+    def _wait_while_it_runs(self) -> bool:
+        """Wait for the end; False if the loop has stopped, and not just between two tasks."""
+        looks = 0
+        while not self._done.wait(LOOK_S):
+            looks = 0 if self._loop.is_running() else looks + 1
+            if looks == 2:
+                return self._done.is_set()
+        return True
 
     async def wait(self) -> R:
         """Wait in a loop of another thread."""
@@ -75,7 +92,7 @@ class Crossing(Generic[R]):
     def _outcome(self) -> R:
         assert self._task is not None
         if self._task.cancelled():
-            raise Aborted("the loop in which the backend lives has ended")
+            raise Aborted("it was cancelled in the loop in which the backend lives, or that has ended")
         return self._task.result()
 
 

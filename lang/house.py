@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
 import sys
 import threading
 from contextvars import Context, copy_context
@@ -52,6 +53,7 @@ class House:
         self.runtime: Any = None  # the Runtime whose backend the default was given as
         self.settings = Settings()
         self._lock = threading.Lock()
+        self._process = 0  # in which the thread runs: it does not in one that was forked from that
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
@@ -74,6 +76,7 @@ class House:
     async def home(self, backend: Backend) -> asyncio.AbstractEventLoop:
         """Give the loop in which the backend lives, entering it here if nobody has."""
         if (loop := home_of(backend)) is not None:
+            self._verify_process(loop)
             return loop
         here = self._open()
         await await_in(here, lambda: self._admit(backend))
@@ -82,6 +85,7 @@ class House:
     def home_blocking(self, backend: Backend, timeout_s: float | None = None) -> asyncio.AbstractEventLoop:
         """Do what `home` does, for synchronous code; TimeoutError if entering takes longer than it may."""
         if (loop := home_of(backend)) is not None:
+            self._verify_process(loop)
             return loop
         here = self._open()
         wait_in(here, lambda: self._admit(backend, timeout_s), "await program.arun(...)")
@@ -113,18 +117,38 @@ class House:
         thread.join(CLOSING_S)
         atexit.unregister(self.close)
 
+    def _verify_process(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Raise RuntimeError in a process that was forked from the one in which the loop runs: nothing would answer."""
+        if loop is self._loop and self._process != os.getpid():
+            raise RuntimeError(
+                "this process was forked from one that uses callboard, in which the backend lives; start processes by "
+                "'spawn', or make a backend in each"
+            )
+
     def _open(self) -> asyncio.AbstractEventLoop:
+        if self._process not in (0, os.getpid()):  # whatever held the lock when this process was forked
+            self._lock, self._loop = threading.Lock(), None
         with self._lock:
             if self._loop is None:
+                self._process = os.getpid()
                 ready = threading.Event()
-                self._thread = threading.Thread(
-                    target=lambda: asyncio.run(self._live(ready)), name="callboard", daemon=True
-                )
+                self._thread = threading.Thread(target=self._work, args=(ready,), name="callboard", daemon=True)
                 self._thread.start()
                 ready.wait()
                 atexit.register(self.close)
             assert self._loop is not None
             return self._loop
+
+    def _work(self, ready: threading.Event) -> None:
+        """Run the loop, in its thread.  What would exit the interpreter ends the task that raised it, not the loop."""
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            life = loop.create_task(self._live(ready))
+            while not life.done():
+                try:
+                    loop.run_until_complete(life)
+                except (SystemExit, KeyboardInterrupt):  # a body's; whoever waits for that task is told
+                    continue
 
     async def _live(self, ready: threading.Event) -> None:
         """Be there for backends, each in a task of its own, and leave them in reverse."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from .state import ProgramState
 from .stream import Stream
 from .tracks import acting
 
-__all__ = ["Call", "Performer", "play"]
+__all__ = ["Call", "Performer", "play", "reason_to_end"]
 
 
 class Call:
@@ -60,11 +61,21 @@ async def play(call: Call, stream: Stream) -> ProgramState:
         await stream.end_and_wait()
         stream.check()
     except BaseException as error:
-        reason = error if isinstance(error, Exception) else Aborted(f"{stream.name} was cancelled")
         with anyio.CancelScope(shield=True):
-            await stream.cancel_and_wait(reason)
+            await stream.cancel_and_wait(reason_to_end(stream.name, error))
         raise
     return state
+
+
+def reason_to_end(name: str, error: BaseException) -> Exception:
+    """Say why a stream ends whose body was left by `error`."""
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, asyncio.CancelledError):
+        return Aborted(f"{name} was cancelled")
+    reason = Aborted(f"{name}: its body raised {error!r}")  # as sys.exit() does
+    reason.__cause__ = error
+    return reason
 
 
 class Performer(Actor[Message]):

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import anyio
 
-from ..actors.errors import Aborted
 from .house import HOUSE
-from .performer import Call
+from .performer import Call, reason_to_end
 from .state import ProgramState
 from .stream import Stream
 from .tracks import acting
@@ -92,12 +91,15 @@ class StagedStream(Stream):
         except Exception as error:
             self.failure = error
             self.break_off(error)
-        except BaseException:
-            self.break_off(Aborted(f"{self.name} was cancelled"))
+        except asyncio.CancelledError as error:
+            self.break_off(reason_to_end(self.name, error))
             if not self._called_off:
                 raise
             assert task is not None
             task.uncancel()
+        except BaseException as error:  # for whoever waits for the batch: raised here, it would end the loop
+            self.failure = error
+            self.break_off(reason_to_end(self.name, error))
 
     def _go_on_beside(self) -> None:
         self._beside = self.loop.create_task(super().run(), name=f"{self.name} (steps)")

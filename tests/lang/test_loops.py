@@ -16,6 +16,7 @@ import pytest
 
 import callboard as cb
 from callboard import NullBackend
+from callboard.lang import crossing
 from callboard.lang.house import HOUSE, House
 
 
@@ -80,6 +81,52 @@ def test_errors_come_out_of_run(house: House) -> None:
         list(state.text_iter())
     with pytest.raises(RuntimeError, match="no model"):
         state["x"]
+
+
+@cb.function
+def leaving(s: Any) -> None:
+    s += cb.gen("x")
+    sys.exit(f"after {s['x']}")
+
+
+@cb.function
+async def leaving_asynchronous(s: Any) -> None:
+    s += cb.gen("x")
+    sys.exit(f"after {await s.aget('x')}")
+
+
+@pytest.mark.parametrize("program", [leaving, leaving_asynchronous])
+def test_a_body_that_exits_ends_its_run_and_not_the_loop(house: House, program: Any) -> None:
+    cb.set_default_backend(NullBackend())
+    for run in (
+        program.run,
+        lambda: program.run_batch([{}, {}]),
+        lambda: program.run_batch([{}, {}], on_error="return"),
+        lambda: list(program.run_batch([{}, {}], generator_style=True)),
+    ):
+        with pytest.raises(SystemExit, match="after null"):
+            run()
+    with pytest.raises(cb.Aborted, match=r"its body raised SystemExit\('after null'\)"):
+        program.run(stream=True).sync()
+    assert question.run("a ").text() == "a null"
+
+
+def test_a_loop_that_does_not_run_is_told_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def live() -> None:
+        async with NullBackend() as backend:
+            found.append(backend)
+            loop.stop()
+            await done.wait()
+
+    monkeypatch.setattr(crossing, "LOOK_S", 0.01)
+    loop, done, found = asyncio.new_event_loop(), asyncio.Event(), list[NullBackend]()
+    life = loop.create_task(live())
+    loop.run_forever()
+    with pytest.raises(RuntimeError, match="the loop in which the backend lives does not run"):
+        question.run("a", backend=found[0])
+    done.set()
+    loop.run_until_complete(life)
+    loop.close()
 
 
 def test_a_backend_that_cannot_start_says_why(house: House) -> None:
@@ -196,6 +243,34 @@ def test_a_script_ends_by_itself_even_in_the_middle_of_a_program() -> None:
         "print('running')\n"
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "running\nleft\n", "")
+
+
+FORKED = """
+import os
+import callboard as cb
+
+@cb.function
+def question(s):
+    s += cb.gen("x")
+
+cb.set_default_backend(cb.NullBackend())
+question.run()
+if os.fork() == 0:
+    try:
+        question.run()
+    except RuntimeError as error:
+        print(error, flush=True)
+    print(question.run(backend=cb.NullBackend(text="a backend of its own")).text(), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_forked_process_has_backends_of_its_own_or_is_told() -> None:
+    done = _script(FORKED)
+    told, said = done.stdout.splitlines()
+    assert told.startswith("this process was forked from one that uses callboard")
+    assert said == "a backend of its own"
 
 
 def test_ctrl_c_cancels_the_program_and_leaves_the_backend() -> None:
