@@ -26,13 +26,13 @@ def rms_norm(x_TC: Tensor, weight_C: Tensor, epsilon: float) -> Tensor:
     return (x_TC * square_T1.rsqrt_()).mul_(weight_C)
 
 
-def add_rms_norm_(x_TC: Tensor, delta_TC: Tensor, weight_C: Tensor, epsilon: float) -> Tensor:
-    """Add to the residual stream in place, and return the norm of what it holds then.
+def add_rms_norm_(x_TC: Tensor, parts_PTC: Tensor, weight_C: Tensor, epsilon: float) -> Tensor:
+    """Add parts of a sum to the residual stream in place, and return the norm of what it holds then.
 
-    x_TC, delta_TC: [T, C], rows contiguous.
+    x_TC: rows contiguous.  parts_PTC: float32, contiguous; all is summed in float32, in order, and rounded once.
     """
     if x_TC.is_cuda:
         from .fused import norm
 
-        return norm.add_rms_norm_(x_TC, delta_TC, weight_C, epsilon)
-    return rms_norm(x_TC.add_(delta_TC), weight_C, epsilon)
+        return norm.add_rms_norm_(x_TC, parts_PTC, weight_C, epsilon)
+    return rms_norm(x_TC.copy_(x_TC + parts_PTC.sum(0)), weight_C, epsilon)

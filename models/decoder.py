@@ -18,7 +18,7 @@ from ..kernels.native.step import LayerWeights, NativeStep, Shape, native_step
 from ..kernels.rope import rotate_and_store_
 from .config import ModelConfig
 from .kv_scales import KVScales, fold_
-from .layers import Linear, Norm, linear
+from .layers import Linear, Norm, Residual, linear
 from .parameters import Parameter, Source
 from .rope import rotations
 
@@ -66,14 +66,16 @@ class Decoder:
         x_TC = functional.embedding(tokens_T, self.embedding_VC)
         if self.native is not None and self.native.takes(pool, plan):
             return self.native.forward_(x_TC, positions_T, pool, plan, wanted_N)
+        residual = Residual(x_TC)
         for layer in self.layers:
-            attended_TX = layer.attend(x_TC, self.rotations_LP, positions_T, slots_T, pool, attention, plan)
+            attended_TX = layer.attend(residual, self.rotations_LP, positions_T, slots_T, pool, attention, plan)
             if layer is self.layers[-1] and wanted_N is not None:
                 # What the others are for, their keys and values, is in the pool.
-                x_TC, attended_TX = x_TC.index_select(0, wanted_N), attended_TX.index_select(0, wanted_N)
-            layer.output.add_to_(x_TC, attended_TX)
-            layer.transform_(x_TC)
-        return self.norm(x_TC)
+                residual.keep(wanted_N)
+                attended_TX = attended_TX.index_select(0, wanted_N)
+            layer.output.add_to_(residual, attended_TX)
+            layer.transform_(residual)
+        return residual.normed(self.norm)
 
     def logits(self, hidden_NC: Tensor) -> Tensor:
         if self.native is not None:
@@ -118,7 +120,7 @@ class Layer:
 
     def attend(
         self,
-        x_TC: Tensor,
+        residual: Residual,
         rotations_LP: Tensor,
         positions_T: Tensor,
         slots_T: Tensor,
@@ -129,7 +131,7 @@ class Layer:
         """Store the tokens' keys and values, and give what they attend to, before the output projection."""
         # A token's row of qkv:  [0, H) query heads    [H, H + K) key heads    [H + K, H + 2 * K) value heads
         H, K = self.heads, self.kv_heads
-        qkv_TXD = self.qkv(x_TC, self.attention_norm).unflatten(1, (H + 2 * K, -1))
+        qkv_TXD = self.qkv.normed(residual, self.attention_norm).unflatten(1, (H + 2 * K, -1))
         rotate_and_store_(
             qkv_TXD,
             rotations_LP,
@@ -146,8 +148,8 @@ class Layer:
         fresh = qkv_TXD[:, H : H + K], qkv_TXD[:, H + K :]
         return attention.attend(qkv_TXD[:, :H], self.number, pool, plan, fresh).flatten(1)
 
-    def transform_(self, x_TC: Tensor) -> None:
-        self.down.add_to_(x_TC, self.gate_up.gated(x_TC, self.mlp_norm))
+    def transform_(self, residual: Residual) -> None:
+        self.down.add_to_(residual, self.gate_up.gated(residual, self.mlp_norm))
 
     @staticmethod
     def parameters(config: ModelConfig, number: int) -> list[Parameter]:

@@ -1,6 +1,6 @@
 """Layers that families share.
 
-Shape suffixes:  T tokens    I inputs    O outputs    F outputs of a gated product, O / 2
+Shape suffixes:  T tokens    I inputs    O outputs    F outputs of a gated product, O / 2    P parts of a sum
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from torch import Tensor
 from ..kernels.activation import silu_and_multiply_
 from ..kernels.half_linear import HalfMatrix, fits_half
 from ..kernels.invariant import invariant_linear
-from ..kernels.norm import rms_norm
+from ..kernels.norm import add_rms_norm_, rms_norm
 from ..kernels.skinny import skinny_linear, takes
+from ..kernels.streamed import stream_linear, stream_parts, streams
 
-__all__ = ["DeviceLinear", "HalfLinear", "InvariantLinear", "Linear", "Norm", "PlainLinear", "linear"]
+__all__ = ["DeviceLinear", "HalfLinear", "InvariantLinear", "Linear", "Norm", "PlainLinear", "Residual", "linear"]
 
 
 class Norm(NamedTuple):
@@ -30,6 +31,42 @@ class Norm(NamedTuple):
         return rms_norm(x_TI, self.weight_I, self.epsilon)
 
 
+class Residual:
+    """The residual stream of a step, and the parts of a product that the next norm is to add to it."""
+
+    __slots__ = ("_parts_PTO", "_x_TO")
+
+    def __init__(self, x_TO: Tensor) -> None:
+        self._x_TO = x_TO
+        self._parts_PTO: Tensor | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self._x_TO.shape[0]
+
+    @property
+    def x_TO(self) -> Tensor:  # noqa: N802 (a shape's suffix)
+        """What all have added, to be added to in place."""
+        if self._parts_PTO is not None:
+            self._x_TO.copy_(self._x_TO + self._parts_PTO.sum(0))
+            self._parts_PTO = None
+        return self._x_TO
+
+    def normed(self, norm: Norm) -> Tensor:
+        if self._parts_PTO is None:
+            return norm(self._x_TO)
+        parts_PTO, self._parts_PTO = self._parts_PTO, None
+        return add_rms_norm_(self._x_TO, parts_PTO, norm.weight_I, norm.epsilon)
+
+    def leave(self, parts_PTO: Tensor) -> None:
+        """Leave parts, float32, to be added."""
+        self._x_TO, self._parts_PTO = self.x_TO, parts_PTO
+
+    def keep(self, wanted_N: Tensor) -> None:
+        """Keep the tokens whose indices are given, and no others."""
+        self._x_TO = self.x_TO.index_select(0, wanted_N)
+
+
 class Linear(ABC):
     """Multiply by a weight and add a bias if there is one, with what stands before and behind it in a layer."""
 
@@ -39,16 +76,17 @@ class Linear(ABC):
     def multiply(self, x_TI: Tensor) -> Tensor:
         """Multiply and add the bias, nothing else."""
 
-    def __call__(self, x_TI: Tensor, norm: Norm | None = None) -> Tensor:
-        return self.multiply(x_TI if norm is None else norm(x_TI))
+    def normed(self, residual: Residual, norm: Norm) -> Tensor:
+        """Multiply the norm of a residual stream, [T, O]."""
+        return self.multiply(residual.normed(norm))
 
-    def gated(self, x_TI: Tensor, norm: Norm) -> Tensor:
-        """Return silu(gate) * up, [T, F]: the first half of the outputs are gates."""
-        return silu_and_multiply_(self(x_TI, norm))
+    def gated(self, residual: Residual, norm: Norm) -> Tensor:
+        """Return silu(gate) * up of its norm, [T, F]: the first half of the outputs are gates."""
+        return silu_and_multiply_(self.normed(residual, norm))
 
-    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
-        """Add the result to a residual stream in place."""
-        residual_TO.add_(self.multiply(x_TI))
+    def add_to_(self, residual: Residual, x_TI: Tensor) -> None:
+        """Add the result to a residual stream."""
+        residual.x_TO.add_(self.multiply(x_TI))
 
     def scores(self, x_TI: Tensor) -> Tensor:
         """Multiply, giving float32."""
@@ -83,36 +121,57 @@ class PlainLinear(Linear):
             return torch.mm(x_TI, self.weight_IO)
         return torch.addmm(self.bias_O, x_TI, self.weight_IO)
 
-    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
-        residual_TO.addmm_(x_TI, self.weight_IO)
+    def add_to_(self, residual: Residual, x_TI: Tensor) -> None:
+        residual_TO = residual.x_TO.addmm_(x_TI, self.weight_IO)
         if self.bias_O is not None:
             residual_TO.add_(self.bias_O)
 
 
 class DeviceLinear(PlainLinear):
-    """Multiply on a GPU: few tokens in one kernel of ours with all that is around them, more in the library's."""
+    """Multiply on a GPU: one token with all that is around it, or a few, in kernels of ours, more in the library's."""
 
     __slots__ = ()
 
-    def __call__(self, x_TI: Tensor, norm: Norm | None = None) -> Tensor:
-        if not takes(x_TI, self.weight_IO):
-            return super().__call__(x_TI, norm)
-        if norm is None:
+    def multiply(self, x_TI: Tensor) -> Tensor:
+        if takes(x_TI, self.weight_IO):
             return skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O)
-        return skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O, norm_I=norm.weight_I, epsilon=norm.epsilon)
+        if streams(x_TI, self.weight_IO):
+            return stream_linear(x_TI, self.weight_IO, bias_O=self.bias_O)
+        return super().multiply(x_TI)
 
-    def gated(self, x_TI: Tensor, norm: Norm) -> Tensor:
-        if not takes(x_TI, self.weight_IO):
-            return super().gated(x_TI, norm)
+    def normed(self, residual: Residual, norm: Norm) -> Tensor:
+        if not self._one_token(residual):
+            return super().normed(residual, norm)
         return skinny_linear(
-            x_TI, self.weight_IO, bias_O=self.bias_O, norm_I=norm.weight_I, epsilon=norm.epsilon, gated=True
+            residual.x_TO, self.weight_IO, bias_O=self.bias_O, norm_I=norm.weight_I, epsilon=norm.epsilon
         )
 
-    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
+    def gated(self, residual: Residual, norm: Norm) -> Tensor:
+        if self._one_token(residual):
+            return skinny_linear(
+                residual.x_TO,
+                self.weight_IO,
+                bias_O=self.bias_O,
+                norm_I=norm.weight_I,
+                epsilon=norm.epsilon,
+                gated=True,
+            )
+        x_TI = residual.normed(norm)
+        if streams(x_TI, self.weight_IO):
+            return stream_linear(x_TI, self.weight_IO, bias_O=self.bias_O, gated=True)
+        return silu_and_multiply_(self.multiply(x_TI))
+
+    def _one_token(self, residual: Residual) -> bool:
+        """Tell whether the norm, too, is the kernel's of one token."""
+        return residual.tokens == 1 and takes(residual.x_TO, self.weight_IO)
+
+    def add_to_(self, residual: Residual, x_TI: Tensor) -> None:
         if takes(x_TI, self.weight_IO):
-            skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O, residual_TO=residual_TO)
+            skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O, residual_TO=residual.x_TO)
+        elif streams(x_TI, self.weight_IO):
+            residual.leave(stream_parts(x_TI, self.weight_IO, bias_O=self.bias_O))
         else:
-            super().add_to_(residual_TO, x_TI)
+            super().add_to_(residual, x_TI)
 
     def scores(self, x_TI: Tensor) -> Tensor:
         if takes(x_TI, self.weight_IO):
@@ -134,8 +193,8 @@ class InvariantLinear(PlainLinear):
     def multiply(self, x_TI: Tensor) -> Tensor:
         return invariant_linear(x_TI, self.weight_IO, bias_O=self.bias_O)
 
-    def add_to_(self, residual_TO: Tensor, x_TI: Tensor) -> None:
-        invariant_linear(x_TI, self.weight_IO, bias_O=self.bias_O, residual_TO=residual_TO)
+    def add_to_(self, residual: Residual, x_TI: Tensor) -> None:
+        invariant_linear(x_TI, self.weight_IO, bias_O=self.bias_O, residual_TO=residual.x_TO)
 
     def scores(self, x_TI: Tensor) -> Tensor:
         return invariant_linear(x_TI, self.weight_IO, bias_O=self.bias_O, dtype=torch.float32)

@@ -93,10 +93,11 @@ class Cases:
 
     def add_case(self, *, ours: bool) -> Callable[[], Callable[[], object]]:
         def make() -> Callable[[], object]:
-            x, delta = self.random(2, self.tokens, self.model.hidden)
+            x = self.random(self.tokens, self.model.hidden)
+            parts = self.random(1, self.tokens, self.model.hidden).float()
             if ours:
-                return lambda: add_rms_norm_(x, delta, self.norm, EPSILON)
-            return lambda: functional.rms_norm(x.add_(delta), self.norm.shape, self.norm, EPSILON)
+                return lambda: add_rms_norm_(x, parts, self.norm, EPSILON)
+            return lambda: functional.rms_norm(x.add_(parts[0]), self.norm.shape, self.norm, EPSILON)
 
         return make
 

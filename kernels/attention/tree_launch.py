@@ -9,6 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
+from ..hopper import has_hopper_gluon
 from .tree import tree_tiles
 from .tree_tuning import TreeTile
 
@@ -19,15 +20,8 @@ _COPY_WARPS, _COPY_REGISTERS, _REGISTERS = 4, 72, 216
 
 
 def can_specialise(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Tell whether the kernel with specialised warps can be had.
-
-    It is written for compute capability 9.0 and for Triton 3.6: Gluon's names change from one version to the next.
-    """
-    if device.type != "cuda" or torch.cuda.get_device_capability(device) != (9, 0):
-        return False
-    if dtype not in {torch.bfloat16, torch.float16} or head_dim not in {64, 128}:
-        return False
-    return triton.__version__.split(".")[:2] == ["3", "6"]
+    """Tell whether the kernel with specialised warps can be had."""
+    return head_dim in {64, 128} and has_hopper_gluon(device, dtype)
 
 
 def attend_shared(

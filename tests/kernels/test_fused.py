@@ -56,13 +56,14 @@ def test_rms_norm_of_rows_that_do_not_touch(dtype: torch.dtype, tolerance: float
 
 @DTYPES
 @PLACES
-def test_the_sum_is_kept_and_its_norm_returned(dtype: torch.dtype, tolerance: float, fused: bool) -> None:
+@pytest.mark.parametrize("parts", [1, 3])
+def test_the_sum_is_kept_and_its_norm_returned(dtype: torch.dtype, tolerance: float, fused: bool, parts: int) -> None:
     torch.manual_seed(3)
-    x_TC, delta_TC = torch.randn(2, 6, 40, device=place(fused)).to(dtype)
+    x_TC, parts_PTC = torch.randn(6, 40, device=place(fused)).to(dtype), torch.randn(parts, 6, 40, device=place(fused))
     weight_C = torch.randn(40, device=place(fused)).to(dtype)
-    added_TC = x_TC.double() + delta_TC.double()
+    added_TC = x_TC.double() + parts_PTC.double().sum(0)
     add = fused_norm.add_rms_norm_ if fused else norm.add_rms_norm_
-    normed_TC = add(x_TC, delta_TC, weight_C, 1e-5)
+    normed_TC = add(x_TC, parts_PTC, weight_C, 1e-5)
     same(x_TC, added_TC, tolerance)
     same(normed_TC, normed(x_TC.double(), weight_C.double(), 1e-5), tolerance)
 
@@ -145,9 +146,9 @@ def test_a_layer_of_a_real_model(hidden: int, heads: int, intermediate: int, wit
     def random(*shape: int) -> Tensor:
         return torch.randn(*shape, dtype=torch.bfloat16, device=DEVICE)
 
-    x_TC, delta_TC, weight_C = random(tokens, hidden), random(tokens, hidden), random(hidden)
-    added_TC = x_TC.double() + delta_TC.double()
-    normed_TC = norm.add_rms_norm_(x_TC, delta_TC, weight_C, 1e-6)
+    x_TC, parts_PTC, weight_C = random(tokens, hidden), random(8, tokens, hidden).float(), random(hidden)
+    added_TC = x_TC.double() + parts_PTC.double().sum(0)
+    normed_TC = norm.add_rms_norm_(x_TC, parts_PTC, weight_C, 1e-6)
     same(x_TC, added_TC, 2e-2)
     same(normed_TC, normed(x_TC.double(), weight_C.double(), 1e-6), 2e-2)
     gate_up_TF = random(tokens, 2 * intermediate)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from callboard.kernels.attention.interface import AttentionBatch
-from callboard.models.layers import DeviceLinear, Norm
+from callboard.models.layers import DeviceLinear, Norm, Residual
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 
@@ -37,15 +37,16 @@ def test_a_product_and_what_is_around_it(tokens: int, biased: bool) -> None:
     x = x_TI.double()
     normed = x / (x.square().mean(-1, keepdim=True) + norm.epsilon).sqrt() * norm.weight_I.double()
     gate, up = plain(normed).chunk(2, -1)
-    close(product(x_TI), plain(x))
-    close(product(x_TI, norm), plain(normed))
-    close(product.gated(x_TI, norm), functional.silu(gate) * up)
+    close(product.multiply(x_TI), plain(x))
+    close(product.normed(Residual(x_TI), norm), plain(normed))
+    close(product.gated(Residual(x_TI), norm), functional.silu(gate) * up)
     scores_TO = product.scores(x_TI)
     assert scores_TO.dtype == torch.float32
     close(scores_TO, plain(x))
     wanted = residual_TO.double() + plain(x)
-    product.add_to_(residual_TO, x_TI)
-    close(residual_TO, wanted)
+    residual = Residual(residual_TO)
+    product.add_to_(residual, x_TI)
+    close(residual.x_TO, wanted)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
