@@ -16,6 +16,7 @@ from .errors import InvalidRequest
 from .healing import Healer
 from .messages import Decode, Encode, Heal, ToTokenizer
 from .text_stream import byte_table, is_byte_level
+from .whole_text import verify_whole
 
 __all__ = ["Tokenizer", "load_vocabulary"]
 
@@ -96,7 +97,7 @@ class Tokenizer(Actor[ToTokenizer]):
             return self._encode(texts, beginning)
         except TypeError:  # what the library says of such a text
             for text in texts:
-                _verify_whole(text)
+                verify_whole(text)
             raise
 
     def _encode(self, texts: tuple[str, ...], beginning: bool) -> list[bytes]:
@@ -135,11 +136,3 @@ class Tokenizer(Actor[ToTokenizer]):
             table = byte_table(self._vocabulary)
             self._healer = Healer({token: data for token, data in table.items() if token not in added and data})
         return self._healer.take_back(np.frombuffer(tokens, np.int32).tolist(), limit)
-
-
-def _verify_whole(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        half, at = text[error.start], error.start
-        raise InvalidRequest("text", f"it holds half a character, {half!r} at {at}, which no tokenizer knows") from None

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from ssl import SSLContext, create_default_context
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -42,8 +43,7 @@ class HttpBackend(RemoteBackend):
         retries: Retries | None,
         concurrency: int,
     ) -> None:
-        if not base_url.startswith(("http://", "https://")):
-            raise InvalidRequest("base_url", f"{base_url!r} begins neither with http:// nor with https://")
+        _verify_url(base_url)
         super().__init__(
             capabilities=capabilities, chat_template=chat_template, timeout_s=timeout_s, retries=retries,
             concurrency=concurrency,
@@ -59,7 +59,10 @@ class HttpBackend(RemoteBackend):
 
         trusted = self._certificates
         if isinstance(trusted, str):
-            trusted = create_default_context(cafile=trusted)
+            try:
+                trusted = create_default_context(cafile=trusted)
+            except OSError as error:  # an SSLError is one
+                raise InvalidRequest("verify", f"{trusted!r} cannot be read as certificates: {error}") from error
         self._http = await stack.enter_async_context(
             httpx.AsyncClient(
                 base_url=self.base_url,
@@ -123,3 +126,15 @@ def _body(data: bytes) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return data.decode("utf-8", "replace")
+
+
+def _verify_url(base_url: Any) -> None:
+    if not isinstance(base_url, str) or not base_url.startswith(("http://", "https://")):
+        raise InvalidRequest("base_url", f"{base_url!r:.80} begins neither with http:// nor with https://")
+    try:
+        parts = urlsplit(base_url)
+        named = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is none
+        named = False
+    if not named:
+        raise InvalidRequest("base_url", f"{base_url!r:.80} names no host, or no port from 1 to 65535")

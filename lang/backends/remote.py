@@ -16,6 +16,7 @@ from ...actors.core import Supervisor
 from ...actors.errors import InvalidRequest
 from ...actors.messages import Delta
 from ...actors.sampling import SamplingParams
+from ...actors.whole_text import verify_whole
 from .capabilities import Capabilities
 from .fault import Fault, Patience, Retries, cut
 from .scoring import verify_continuations
@@ -109,6 +110,9 @@ class RemoteBackend(Backend):
 
     async def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:
         self.verify(sampling)
+        verify_whole(prompt.text)
+        for stop in sampling.stop:
+            verify_whole(stop, "stop")
         attempt = self._attempt(prompt, sampling)
         patience = Patience(self.retries)
         async with self._slot():
@@ -136,6 +140,9 @@ class RemoteBackend(Backend):
 
     async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
         self.verify_choices(continuations, unconditional=unconditional)
+        verify_whole(prompt.text)
+        for continuation in continuations:
+            verify_whole(continuation, "choices")
         return await self._score(prompt, continuations, unconditional=unconditional)
 
     async def _score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool) -> Scores:  # noqa: ARG002

@@ -140,6 +140,19 @@ async def test_what_a_backend_cannot_do_is_refused_before_anything_is_sent(diale
 
 
 @each
+async def test_half_a_character_is_refused_before_anything_is_sent(dialect: Dialect):
+    with anyio.fail_after(20):
+        async with serving(service_of(dialect)) as service, dialect.make(service.url) as backend:
+            for arguments, field in (
+                ({"first": "a\ud83d", "second": "b"}, "text"),
+                ({"first": "a", "second": "b", "stop": "\ud83d"}, "stop"),
+            ):
+                with pytest.raises(InvalidRequest, match=rf"{field}: it holds half a character, '\\ud83d'"):
+                    await two_turns.arun(**arguments, backend=backend)
+            assert service.asked == []
+
+
+@each
 async def test_one_regex_more_than_it_can(dialect: Dialect):
     @cb.function
     def bound(s: Any) -> None:

@@ -200,8 +200,12 @@ async def test_a_server_without_a_template_gets_the_one_that_is_named():
                 assert remote.chat_template.role("user", ()) == ("<|im_start|>user\n", "<|im_end|>\n")
         with pytest.raises(InvalidRequest, match="chat_template_name: 'vicuna' is not one of c4ai-command-r, chatml"):
             RuntimeEndpoint("http://127.0.0.1:1", chat_template_name="vicuna")
-        with pytest.raises(InvalidRequest, match="base_url"):
-            RuntimeEndpoint("127.0.0.1:1")
+        for url in ("127.0.0.1:1", "http://", "http://127.0.0.1:99999", "http://127.0.0.1:x", 30000, None):
+            with pytest.raises(InvalidRequest, match="base_url"):
+                RuntimeEndpoint(url)  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest, match="verify: 'nowhere.pem' cannot be read as certificates"):
+            async with RuntimeEndpoint("https://127.0.0.1:1", verify="nowhere.pem"):
+                pass
 
 
 async def test_older_servers_have_their_routes_elsewhere():
