@@ -26,6 +26,7 @@ from .tiny_model import write_tiny_model
 pytestmark = pytest.mark.anyio
 
 STEM = "Once there was a fork of many tines. "
+SCHEMA = '{"type": "object", "properties": {"a": {"enum": ["yes", "no"]}}, "required": ["a"]}'
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
 
 
@@ -51,7 +52,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """Save a random Llama in float32, and give it as transformers has it."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    folder = write_tiny_model(tmp_path_factory.mktemp("llama"), context_length=512)
+    folder = write_tiny_model(tmp_path_factory.mktemp("llama"), context_length=512, eos=True)
     torch.manual_seed(7)
     model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder, attn_implementation="eager")).eval()
     for parameter in model.parameters():
@@ -144,7 +145,46 @@ async def test_a_program_says_behind_a_join_what_the_attention_built_by_hand_say
     found = by_hand(model, tokens, pieces)
     assert_said(found, first, answer, told)
     assert_said(found, last, more, told_more)
-    assert statistics["computed_tokens"] <= len(tokens) + 3 * 4 + 40, "nothing of the branches is computed again"
+    assert state.get_meta_info("answer")["cached_tokens"] == joint, "all of the branches is there, their last tokens too"
+    behind = first - joint, last - (first + len(answer) - 1)
+    most = columns + sum(map(len, heads)) + sum(behind) + 3
+    assert statistics["computed_tokens"] <= most, "and nothing is computed again, but for last tokens that come too late"
+
+
+async def test_however_branches_end_what_is_said_behind_their_join_is_right(llama: tuple[Path, Any]) -> None:
+    """At their limit, by a stop inside of their text or a grammar, forced or not, behind a healed prompt."""
+    ends: list[dict[str, Any]] = [
+        {"max_tokens": 5}, {"max_tokens": 24, "stop": []}, {"max_tokens": 12, "regex": "(ab|cd)efgh(ij|kl)mn"},
+        {"max_tokens": 6, "regex": "xyzabcdefgh"}, {"max_tokens": 30, "json_schema": SCHEMA},
+        {"max_tokens": 4, "heal": True},
+    ]  # fmt: skip
+
+    @cb.function
+    async def program(s: Any) -> None:
+        s += STEM
+        forks = s.fork(len(ends))
+        forks += lambda index: f"Part {index}: http:" + cb.gen("part", **ends[index])
+        await forks.ajoin("concate_and_append")
+        s += "So: " + cb.gen("answer", max_tokens=6, return_logprob=True)
+
+    folder, model = llama
+    for in_flight in (1, 2):
+        async with listening(folder, in_flight=in_flight) as engine:
+            if not ends[1]["stop"]:
+                text = (await program.arun(backend=engine, **GREEDY))["part"][1]
+                ends[1]["stop"] = [text[9:11]]
+                engine.heard.clear()
+                await engine.flush()
+            state = await program.arun(backend=engine, **GREEDY)
+            assert ends[1]["stop"][0] not in state["part"][1]
+            joined, answer, told = engine.heard[-1]
+        words, tokens = ids(joined.joins), ids(joined.tokens)
+        start, count, *parts = words
+        sizes = parts[::2]
+        pieces = [(start, 0, set[int]()), *((size, start, {0}) for size in sizes)]
+        behind = len(tokens) + len(answer) - start - sum(sizes)
+        pieces.append((behind, start + max(sizes), set(range(count + 1))))
+        assert_said(by_hand(model, tokens + answer, pieces), len(tokens), answer, told)
 
 
 async def test_joins_in_branches_and_behind_joins_are_what_they_are_by_hand(llama: tuple[Path, Any]) -> None:

@@ -158,7 +158,7 @@ async def settled(scheduler: Scheduler) -> None:
     """Let the loop run until the scheduler has nothing under way."""
     state = scheduler.state
     with anyio.fail_after(60):
-        while state.live or state.flights or state.leaving:
+        while state.live or state.flights or state.leaving or state.prefilling:
             await anyio.lowlevel.checkpoint()
 
 

@@ -202,7 +202,7 @@ def test_only_rows_that_have_more_to_say_are_retracted(monkeypatch: pytest.Monke
 def test_rows_on_the_device_are_begun_and_retired_alike() -> None:
     one = driver()
     for number in range(1, 9):
-        one.submit(number, STEM + [number], asks(number), joining=True)
+        one.submit(number, [*STEM, number], asks(number), joining=True)
     one.run()
     begun = [extend.row for step in one.steps for extend in step.extends if extend.begin is not None]
     retired = [row for step in one.steps for row in np.frombuffer(step.retired_rows, np.int32).tolist()]
