@@ -1,8 +1,12 @@
 """Measure how long the next token takes behind joined branches: their KV joined, and all of it computed as one text.
 
-Each round has a stem and branches of random tokens, a few of which each branch has generated, so that its last token
-is still to be computed.  Then one request goes on behind all of them: time from there to its first token, and the
-time of a token once it decodes.  Rounds differ in their tokens, so that nothing but the branches is cached.
+Each round has a stem and branches of random tokens, a few of which each branch has generated.  Then one request goes on
+behind all of them: time from there to its first token, and the time of a token once it decodes.  Rounds differ in their
+tokens, so that nothing but the branches is cached.
+
+    kv      branches that a join waits for: their last tokens' KV is written behind them
+    unsaid  branches of which nobody said so: the join computes their last tokens
+    text    all of it computed again
 
 limit: a decode step of the joined row, which no join can go below; aim: that and 2 ms.
 
@@ -36,6 +40,7 @@ from callboard.bench.shapes import SHAPES, write_shape
 RESULTS = Path(__file__).parent / "results"
 STEM, TAIL, SAID, AFTER = 64, 8, 4, 17
 AIM_MS = 2.0
+KINDS = {"kv": "KV join", "unsaid": "KV join nobody told of", "text": "text join"}
 
 
 def asked(count: int) -> SamplingParams:
@@ -60,15 +65,16 @@ async def round_of(engine: Engine, branches: int, size: int, seed: int) -> dict[
     rng = np.random.default_rng(seed)
     vocabulary = min(engine.limits.vocabulary, 250)
     found: dict[str, float] = {}
-    for kind in ("kv", "text"):
+    for kind in KINDS:
         stem = rng.integers(0, vocabulary, STEM).tolist()
         heads = [rng.integers(0, vocabulary, size - SAID).tolist() for _ in range(branches)]
         await engine.complete(pack(stem), asked(0))
-        ends = await asyncio.gather(*(engine.complete(pack(stem + head), asked(SAID)) for head in heads))
+        branched = [Prompt(tokens=pack(stem + head), joining=kind == "kv") for head in heads]
+        ends = await asyncio.gather(*(engine.complete(prompt, asked(SAID)) for prompt in branched))
         lines = [head + list(end.tokens) for head, end in zip(heads, ends, strict=True)]
         whole = stem + [token for line in lines for token in line] + rng.integers(0, vocabulary, TAIL).tolist()
         joins = pack_joins([(STEM, branches, *(word for line in lines for word in (len(line), 0)))])
-        prompt = Prompt(tokens=pack(whole), joins=joins if kind == "kv" else b"")
+        prompt = Prompt(tokens=pack(whole), joins=b"" if kind == "text" else joins)
         found[f"{kind}_ms"], found[f"{kind}_step_ms"], cached = await first_token(engine, prompt)
         found[f"{kind}_computed"] = len(whole) - cached
     return found
@@ -117,9 +123,10 @@ def main() -> None:
     table = Table(title=f"Time to the next token behind {size}; {name} on {figures['device']}")
     for column in ("", "next token, ms", "tokens computed", "a decode step, ms", "aim, ms"):
         table.add_column(column, justify="right")
-    for kind, aim in (("kv", f"{figures['aim_ms']:.2f}"), ("text", "")):
+    for kind, name in KINDS.items():
         figured = (figures[f"{kind}_ms"], figures[f"{kind}_computed"], figures[f"{kind}_step_ms"])
-        table.add_row(f"{kind} join", f"{figured[0]:.2f}", f"{figured[1]:.0f}", f"{figured[2]:.2f}", aim)
+        aim = f"{figures['aim_ms']:.2f}" if kind == "kv" else ""
+        table.add_row(name, f"{figured[0]:.2f}", f"{figured[1]:.0f}", f"{figured[2]:.2f}", aim)
     Console(width=100).print(table)
     told = {
         "date": datetime.now(UTC).date().isoformat(),

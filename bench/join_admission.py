@@ -1,8 +1,8 @@
 """Measure what a join costs the scheduler: from its request to the step that computes it, with no worker beside.
 
-A stem, branches that have each generated a few tokens, so that every branch's last token is still to be computed, and
-one request behind all of them; its step has a row for each branch and one for the join.  State and Planner run in a
-plain loop.
+A stem, branches that have each generated a few tokens, and one request behind all of them.  Of branches that a join
+waits for everything is cached, and its step has one row; of branches of which nobody said so the last token is still
+to be computed, and its step has a row for each of them, too (unsaid).  State and Planner run in a plain loop.
 
     admit   State.admit: the prompt is read, each line looked up, what is known leased
     plan    Planner.plan: parts made and begun, published, joined, the step packed
@@ -52,10 +52,10 @@ class Bench:
         self._number = 0
         self._said: dict[int, list[int]] = {}
 
-    def ask(self, tokens: list[int], count: int, joins: bytes = b"") -> Generate:
+    def ask(self, tokens: list[int], count: int, joins: bytes = b"", *, joining: bool = False) -> Generate:
         self._number += 1
         sampling = SamplingParams(max_new_tokens=count, seed=1, ignore_eos=True)
-        return Generate(self._number, np.array(tokens, np.int32).tobytes(), sampling, joins=joins)
+        return Generate(self._number, np.array(tokens, np.int32).tobytes(), sampling, joins=joins, joining=joining)
 
     def words(self, count: int) -> list[int]:
         return self._rng.integers(0, 250, count).tolist()
@@ -78,13 +78,13 @@ class Bench:
                 for number, token in zip(numbers.tolist(), said.tolist(), strict=True):
                     self._said.setdefault(number, []).append(token)
 
-    def round(self) -> tuple[float, float]:
+    def round(self, *, joining: bool) -> tuple[float, float]:
         """Compute branches, then join them; give the microseconds of `admit` and of `plan`."""
         state, stem = self.state, self.words(STEM)
         heads = [self.words(self.size - SAID) for _ in range(self.branches)]
         state.admit(self.ask(stem, 0))
         self.run()
-        asked = [self.ask(stem + head, SAID) for head in heads]
+        asked = [self.ask(stem + head, SAID, joining=joining) for head in heads]
         for message in asked:
             state.admit(message)
         self.run()
@@ -97,8 +97,8 @@ class Bench:
         admitted = thread_time()
         step = self.planner.plan()
         planned = thread_time()
-        if step is None or len(step.extends) != self.branches + 1:
-            raise SystemExit("the join was not computed in one step")
+        if step is None or len(step.extends) != (1 if joining else self.branches + 1):
+            raise SystemExit("the join was not computed in one step, or in other rows")
         self.run(step)
         state.flush()
         return 1e6 * (admitted - begun), 1e6 * (planned - admitted)
@@ -111,8 +111,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     arguments = parser.parse_args()
     bench = Bench(arguments.branches, arguments.branch_tokens)
-    times = np.array([bench.round() for _ in range(arguments.rounds + 3)][3:])
-    parts = {"admit": times[:, 0], "plan": times[:, 1], "both": times.sum(1)}
+    rounds = [(*bench.round(joining=True), *bench.round(joining=False)) for _ in range(arguments.rounds + 3)][3:]
+    times = np.array(rounds)
+    parts = {
+        "admit": times[:, 0],
+        "plan": times[:, 1],
+        "both": times[:, :2].sum(1),
+        "both, unsaid": times[:, 2:].sum(1),
+    }
     title = (
         f"A join of {arguments.branches} branches of {arguments.branch_tokens} tokens, microseconds of the scheduler"
     )

@@ -145,10 +145,10 @@ async def test_a_program_says_behind_a_join_what_the_attention_built_by_hand_say
     found = by_hand(model, tokens, pieces)
     assert_said(found, first, answer, told)
     assert_said(found, last, more, told_more)
-    assert state.get_meta_info("answer")["cached_tokens"] == joint, "all of the branches is there, their last tokens too"
+    assert state.get_meta_info("answer")["cached_tokens"] == joint, "all of the branches is there, last tokens too"
     behind = first - joint, last - (first + len(answer) - 1)
     most = columns + sum(map(len, heads)) + sum(behind) + 3
-    assert statistics["computed_tokens"] <= most, "and nothing is computed again, but for last tokens that come too late"
+    assert statistics["computed_tokens"] <= most, "nothing is computed again, but for last tokens that come too late"
 
 
 async def test_however_branches_end_what_is_said_behind_their_join_is_right(llama: tuple[Path, Any]) -> None:
