@@ -16,9 +16,9 @@ from .hopper import has_hopper_gluon
 
 __all__ = ["StreamTuning", "stream_linear", "stream_parts", "streams"]
 
-# With more tokens cuBLAS is as fast or faster (bench/LOG.md); by then a program reads more of x than of its weights, so
-# of large weights that is sooner.
-_TOKENS, _TOKENS_SMALL = 128, 256
+# With more tokens cuBLAS is as fast or faster (bench/LOG.md): sooner with large weights, of which it reads a share near
+# the limit anyway, unless they have more inputs than outputs, where its programs are few.
+_TOKENS, _MORE_TOKENS = 128, 256
 _SMALL = 8 << 20  # numbers
 _PROCESSORS = 132
 # Two programs of the smaller ring fit on a multiprocessor: one waits there for the other's end, its weights under way.
@@ -47,7 +47,8 @@ class StreamTuning:
         block_tokens = max(8, 1 << (tokens - 1).bit_length())
         if block_tokens > 128 and not divided and outputs <= 64 * _PROCESSORS // 2:
             block_tokens = 128
-        block_outputs = 128 if outputs >= 128 * _PROCESSORS else 64
+        wide = outputs >= 128 * _PROCESSORS or (block_tokens == 256 and outputs >= 4096)
+        block_outputs = 128 if wide else 64
         block_inputs = 128 if block_tokens <= 64 else 64
         blocks = -(-inputs // block_inputs)
         parts = min(blocks, max(1, _PROCESSORS // -(-outputs // block_outputs))) if divided else 1
@@ -59,11 +60,15 @@ class StreamTuning:
         return cls(block_outputs, block_tokens, block_inputs, stages, parts, warps)
 
 
-def streams(x_TI: Tensor, weight_IO: Tensor) -> bool:
-    """Tell whether the kernel computes this product: few tokens, half precision, Hopper, weight rows [O, I]."""
+def streams(x_TI: Tensor, weight_IO: Tensor, *, divided: bool = False) -> bool:
+    """Tell whether the kernel computes this product: few tokens, half precision, Hopper, weight rows [O, I].
+
+    divided: whether it computes its parts.
+    """
     tokens, inputs = x_TI.shape
+    more = weight_IO.numel() <= _SMALL or (divided and inputs > weight_IO.shape[1])
     return (
-        1 <= tokens <= (_TOKENS_SMALL if weight_IO.numel() <= _SMALL else _TOKENS)
+        1 <= tokens <= (_MORE_TOKENS if more else _TOKENS)
         and weight_IO.dtype == x_TI.dtype
         and weight_IO.stride() == (1, inputs)
         and inputs % 8 == 0

@@ -168,7 +168,7 @@ class DeviceLinear(PlainLinear):
     def add_to_(self, residual: Residual, x_TI: Tensor) -> None:
         if takes(x_TI, self.weight_IO):
             skinny_linear(x_TI, self.weight_IO, bias_O=self.bias_O, residual_TO=residual.x_TO)
-        elif streams(x_TI, self.weight_IO):
+        elif streams(x_TI, self.weight_IO, divided=True):
             residual.leave(stream_parts(x_TI, self.weight_IO, bias_O=self.bias_O))
         else:
             super().add_to_(residual, x_TI)

@@ -74,7 +74,7 @@ class TestOnHopper:
         assert distance(stream_linear(x_TI, weight_IO), wanted(x_TI, weight_IO, None)) < 4e-3
         gates_IO = (random(2 * wide, hidden) / hidden**0.5).t()
         assert distance(stream_linear(x_TI, gates_IO, gated=True), wanted(x_TI, gates_IO, None, gated=True)) < 4e-3
-        x_TI, down_IO = random(tokens, wide), random(hidden, wide).t()
+        x_TI, down_IO = random(2 * tokens, wide), random(hidden, wide).t()
         assert distance(stream_parts(x_TI, down_IO).sum(0), wanted(x_TI, down_IO, None)) < 1e-5
 
     @pytest.mark.parametrize("tokens", [3, 150, 256])
@@ -139,6 +139,7 @@ class TestOnHopper:
         assert not streams(x_TI.float(), weight_IO)
         assert not streams(random(257, 64), weight_IO)
         assert not streams(random(129, 4096), random(4096, 4096).t())
+        assert streams(random(129, 14336), random(4096, 14336).t(), divided=True)
         assert not streams(x_TI, random(64, 32))
         assert not streams(random(4, 128)[:, ::2], weight_IO)
         assert not streams(random(4, 60), random(32, 60).t())
