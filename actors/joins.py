@@ -101,16 +101,12 @@ class Origin:
 
     @cached_property
     def namespace(self) -> str:
-        """Name it by all that is before it: a digest of 128 bits."""
-        said = len(self._own.tokens)
-        parts = [b"stem", self._own.namespace.encode(), self._own.tokens, b"%d" % self.position]
-        for line in self.lines:
-            if line.origin is self._own.origin:  # the stem was said
-                parts += (b"same", line.tokens[said:])
-            else:
-                parts += (b"other", line.namespace.encode(), line.tokens)
-        sizes = b",".join([b"%d" % len(part) for part in parts])
-        return sha256(b"".join((sizes, b":", *parts))).hexdigest()[:32]
+        """Name it by all that is before it: a digest of 128 bits, of where its lines begin and of all its tokens."""
+        own = self._own
+        lines = ((line.namespace if line.origin is not own.origin else "", len(line.tokens)) for line in self.lines)
+        digest = sha256(f"{own.namespace} {own.columns} {self.position} {list(lines)} ".encode())
+        digest.update(self.tokens)
+        return digest.hexdigest()[:32]
 
 
 def pack_joins(forks: Iterable[Fork]) -> bytes:
@@ -153,7 +149,7 @@ class _Reader:
             if count:
                 line, start = self._fork(line, at, end, self._branches(count), depth)
             else:
-                line, start = self._jump(line, self._word()), at
+                line, start = self._jump(line, self._take(1)[0]), at
         return self._said(line, start, end)
 
     def _next(self, end: int) -> tuple[int, int] | None:
@@ -167,19 +163,21 @@ class _Reader:
         self._at += 2
         return at, count
 
-    def _word(self) -> int:
-        if self._at >= len(self._words):
+    def _take(self, count: int) -> list[int]:
+        """Take lengths and offsets."""
+        words = self._words[self._at : self._at + count]
+        if len(words) < count:
             raise ValueError("the words end inside of a fork")
-        self._at += 1
-        word = self._words[self._at - 1]
-        if word < 0:
-            raise ValueError(f"{word} is no length or offset; they are at least 0")
-        return word
+        if min(words) < 0:
+            raise ValueError(f"{min(words)} is no length or offset; they are at least 0")
+        self._at += count
+        return words
 
     def _branches(self, count: int) -> list[tuple[int, int]]:
         if count < 0:
             raise ValueError(f"{count} is no number of branches")
-        return [(self._word(), self._word()) for _ in range(count)]
+        words = self._take(2 * count)
+        return list(zip(words[::2], words[1::2], strict=True))
 
     def _said(self, line: Line, start: int, end: int) -> Line:
         return line if start == end else Line(line.origin, line.tokens + self._tokens[4 * start : 4 * end])

@@ -110,6 +110,8 @@ class Assemblies:
 
     def part(self, request: Request, line: Line) -> Request | None:
         """Give the part that computes a line of a request's, for whomever, if there is one."""
+        if not self._under_way:  # so tokens are not hashed for nothing
+            return None
         return self._under_way.get((request.namespace_of(line), line.tokens))
 
     def open(self, request: Request, lines: Iterable[Line], owed: int) -> list[Request]:

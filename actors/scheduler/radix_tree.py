@@ -64,9 +64,11 @@ class RadixTree:
                 self.end_lease(source, paused=paused)
             for source in sources:
                 self.lease(source, paused=paused)
-        first = self.slots(sources[0])
-        root.sources, root.first = sources, len(first)
-        root.slots = np.concatenate((first, *(self.slots(source)[stem:] for source in sources[1:])))
+        parts = self._parts(sources[0])
+        root.sources, root.first = sources, sum(map(len, parts))
+        for source in sources[1:]:
+            parts += _behind(self._parts(source), stem)
+        root.slots = np.concatenate(parts)
         return root
 
     def _tidy(self, node: Node) -> None:
@@ -117,15 +119,22 @@ class RadixTree:
 
     def slots(self, node: Node) -> Slots:
         """Collect the slots from the root to `node`, in order."""
+        parts = self._parts(node)
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else _NONE
+
+    @staticmethod
+    def _parts(node: Node) -> list[Slots]:
+        """Collect them node by node."""
         parts: list[Slots] = []
         while node.parent is not None:
             parts.append(node.slots)
             node = node.parent
         if node.sources:
             parts.append(node.slots)
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts[::-1]) if parts else _NONE
+        parts.reverse()
+        return parts
 
     def _walk(self, node: Node, tokens: bytes, end: int) -> tuple[Node, int]:
         """Follow tokens[:end] below `node`, splitting where they part; give the last node and the byte reached."""
@@ -375,6 +384,15 @@ class RadixTree:
 
 def _end(tokens: bytes, limit: int | None) -> int:
     return len(tokens) if limit is None else max(0, min(len(tokens), 4 * limit))
+
+
+def _behind(parts: list[Slots], count: int) -> list[Slots]:
+    """Leave out the first `count` slots."""
+    for index, part in enumerate(parts):
+        if count < len(part):
+            return [part[count:], *parts[index + 1 :]]
+        count -= len(part)
+    return []
 
 
 def _common(key: bytes, tokens: bytes, at: int, end: int) -> int:
