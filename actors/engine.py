@@ -134,8 +134,14 @@ class Engine(Backend):
 
         tenant: on whose behalf; tenants take turns, and share nothing in the cache.  salt: what shares nothing in the
         cache within a tenant either.  The last delta, and only it, has `finish`.  Closing the generator early aborts
-        the request.  Raises InvalidRequest, Overloaded, GenerationFailed, Aborted.
+        the request.  Raises InvalidRequest, Overloaded, GenerationFailed, Aborted; RuntimeError in another loop than
+        the engine's.
         """
+        if self._tree is not None and asyncio.get_running_loop() is not self.loop:
+            raise RuntimeError(
+                "this engine lives in another loop, in which its deltas would come; ask there, or run a program, which "
+                "may be run from any loop"
+            )
         return self._client.stream(prompt, sampling or SamplingParams(), tag=tag, tenant=tenant, salt=salt)
 
     async def complete(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import numpy as np
 import pytest
 
@@ -123,6 +124,16 @@ async def test_a_second_prompt_that_begins_alike_computes_only_its_end(folder: P
         await engine.complete(system + "One?", greedy(2))
         second = await engine.complete(system + "Two?", greedy(2))
         assert second.finish.cached_tokens > second.finish.prompt_tokens * 0.8
+
+
+async def test_another_loop_is_refused_and_harms_nobody(folder: Path) -> None:
+    async with tiny(folder) as engine:
+
+        async def ask() -> None:
+            await engine.complete("Once", greedy(2))
+
+        with pytest.raises(RuntimeError, match="this engine lives in another loop"):
+            await anyio.to_thread.run_sync(anyio.run, ask)
 
 
 async def test_token_ids_in_give_the_same_as_text_in(folder: Path) -> None:
