@@ -132,12 +132,14 @@ class Dispatcher(Actor[ToDispatcher]):
 
     def _submit(self, submit: Submit) -> None:
         self._released += submit.released  # also those that come with one that is refused
-        if (refusal := self._refusal(submit)) is not None:
+        try:
+            reach = self._verify(submit)
+        except (InvalidRequest, Overloaded) as refusal:
             self._counts["refused"] += 1
             self.reply().fail(refusal)
             return
         sampling = submit.sampling
-        room = self._options.context_length - _reach(submit)
+        room = self._options.context_length - reach
         seed = self._options.seed + submit.request if sampling.seed is None else sampling.seed
         sampling = msgspec.structs.replace(
             sampling, max_new_tokens=min(sampling.max_new_tokens, room), seed=seed & 0x7FFF_FFFF_FFFF_FFFF
@@ -170,30 +172,33 @@ class Dispatcher(Actor[ToDispatcher]):
             self._wires.scheduler.post(Reconcile(tuple(self._live)))
         return [self._opened(request, entry) for request, entry in self._live.items()]
 
-    def _refusal(self, submit: Submit) -> Exception | None:
+    def _verify(self, submit: Submit) -> int:
+        """Tell how far a prompt reaches: its tokens, or the position behind them if that is further.
+
+        Raises InvalidRequest or Overloaded for what is refused.
+        """
         prompt_tokens, context = len(submit.prompt) // 4, self._options.context_length
         if not prompt_tokens:
-            return InvalidRequest("prompt", "it has no tokens; at least one is needed")
+            raise InvalidRequest("prompt", "it has no tokens; at least one is needed")
         try:
-            reach = _reach(submit)
+            position = read_line(submit.prompt, submit.joins).position if submit.joins else prompt_tokens
         except ValueError as error:
-            return InvalidRequest("joins", str(error))
+            raise InvalidRequest("joins", str(error)) from None
+        reach = max(prompt_tokens, position)
         if prompt_tokens < reach and reach + (submit.sampling.max_new_tokens > 0) > context:
-            return InvalidRequest("prompt", f"it reaches to position {reach}; the context holds {context}")
+            raise InvalidRequest("prompt", f"it reaches to position {reach}; the context holds {context}")
         if prompt_tokens + (submit.sampling.max_new_tokens > 0) > context:
-            return InvalidRequest(
+            raise InvalidRequest(
                 "prompt", f"it has {prompt_tokens} tokens; the context holds {context}, output included"
             )
         if len(self._live) >= self._options.live:
-            return Overloaded(f"{len(self._live)} requests are live, at most {self._options.live} may be")
+            raise Overloaded(f"{len(self._live)} requests are live, at most {self._options.live} may be")
         free = self._options.live - len(self._live)
         if submit.tenant and self._tenants[submit.tenant] >= free:  # so that one alone leaves half to the others
-            return Overloaded(
-                f"{self._tenants[submit.tenant]} of your requests are live; {free} are left for everybody"
-            )
+            raise Overloaded(f"{self._tenants[submit.tenant]} of your requests are live; {free} are left for everybody")
         if submit.request in self._live:
-            return InvalidRequest("request", f"{submit.request} is already live")
-        return None
+            raise InvalidRequest("request", f"{submit.request} is already live")
+        return reach
 
     def _opened(self, request: int, entry: _Entry) -> Open:
         before = entry.prompt[-4 * _BEFORE :]
@@ -246,9 +251,3 @@ class Dispatcher(Actor[ToDispatcher]):
             else:
                 self._counts["replayed"] += 1
                 self._wires.scheduler.post(self._generate(request, entry))
-
-
-def _reach(submit: Submit) -> int:
-    """Tell how far a prompt reaches: its tokens, or the position behind them if that is further."""
-    columns = len(submit.prompt) // 4
-    return max(columns, read_line(submit.prompt, submit.joins).position) if submit.joins else columns
