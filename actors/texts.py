@@ -49,9 +49,11 @@ class Texts:
             tail = await self.encode(prompt.tail, beginning=not prompt.tokens) if prompt.tail else b""
             return prompt.tokens + tail
         try:
-            ids = np.frombuffer(prompt, np.int32) if isinstance(prompt, bytes) else np.asarray(prompt, np.int64)
-        except (ValueError, TypeError, OverflowError) as error:
+            ids = np.frombuffer(prompt, np.int32) if isinstance(prompt, bytes) else np.asarray(prompt)
+        except ValueError as error:
             raise InvalidRequest("prompt", f"not a sequence of token ids: {error}") from None
+        if ids.size and ids.dtype.kind not in "iu":
+            raise InvalidRequest("prompt", f"not a sequence of token ids: {prompt!r:.80}")
         if ids.ndim != 1 or (ids.size and not (ids.min() >= 0 and ids.max() < vocabulary)):
             raise InvalidRequest("prompt", f"token ids must lie in 0 to {vocabulary - 1}, in one list")
         return ids.astype(np.int32).tobytes()

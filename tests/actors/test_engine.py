@@ -188,6 +188,10 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     ([1, 999999], {}, "prompt: token ids must lie in 0 to"),
     ([1, -1], {}, "prompt: token ids must lie in 0 to"),
     (["a", "b"], {}, "prompt: not a sequence of token ids"),
+    ([1.5], {}, "prompt: not a sequence of token ids"),
+    ([True], {}, "prompt: not a sequence of token ids"),
+    (None, {}, "prompt: not a sequence of token ids"),
+    ("half \ud83d", {}, "text: it holds half a character"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -45,6 +46,12 @@ async def test_the_value_is_a_list_and_the_text_goes_on_with_the_first(scripted:
     assert len({prompt.tokens for prompt in backend.prompts[:3]}) == 1
     assert backend.prompts[3].tokens == tokens_of(state.text()[:-1])
     assert [prompt.tokens for prompt in backend.prefilled] == [backend.prompts[0].tokens], "the prompt: once"
+
+
+async def test_a_text_that_its_backend_cancels_is_cut_and_not_taken_for_whole(scripted: Any) -> None:
+    async with scripted(["a"], ["b", asyncio.CancelledError()], ["c"]) as backend:
+        with pytest.raises(cb.GenerationFailed, match="ended without saying how"):
+            await run(ask, backend, n=3)
 
 
 async def test_what_is_known_of_them_is_a_list_too(scripted: Any) -> None:
