@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
 import msgspec
 
+from .answer import Answer
 from .backend import Prompt
 from .healing import Healing
 from .leases import Leases
-from .messages import Abort, Compile, Delta, Finish, Submit
+from .messages import Abort, Compile, Submit
 from .reader import Reader
 from .sampling import SamplingParams
 from .tenancy import cache_namespace
 from .texts import Texts
+from .waker import Waker
 from .wires import Wires
 
 __all__ = ["Client"]
 
 
 class Client:
-    """Number requests, submit them, and give what comes of them; whoever stops reading aborts."""
+    """Number requests, and give what comes of them."""
 
     def __init__(self, wires: Wires, texts: Texts, leases: Leases) -> None:
         self._wires = wires
@@ -30,6 +33,7 @@ class Client:
         self._leases = leases
         self._numbers = count(1)
         self._vocabulary: int | None = None
+        self._waker: Waker | None = None
         self._stop_ids: dict[str, int] = {}
 
     async def start(self, vocabulary: int, stops: Sequence[str]) -> None:
@@ -38,6 +42,7 @@ class Client:
         A stop string may be one special token, which is in no text: its id stops too.
         """
         self._vocabulary = vocabulary
+        self._waker = Waker()
         self._stop_ids = await self._texts.single_tokens(stops)
 
     @property
@@ -47,7 +52,7 @@ class Client:
             raise RuntimeError("the engine is not running: use it inside `async with Engine(...) as engine:`")
         return self._vocabulary
 
-    async def stream(
+    def stream(
         self,
         prompt: Prompt | str | bytes | Sequence[int],
         sampling: SamplingParams,
@@ -55,8 +60,21 @@ class Client:
         tag: str,
         tenant: str,
         salt: str,
-    ) -> AsyncGenerator[Delta, None]:
+    ) -> Answer:
         """Stream one generation; see `Engine.generate`."""
+        return Answer(self._wires, partial(self._prepare, prompt, sampling, tag=tag, tenant=tenant, salt=salt))
+
+    async def _prepare(
+        self,
+        prompt: Prompt | str | bytes | Sequence[int],
+        sampling: SamplingParams,
+        *,
+        tag: str,
+        tenant: str,
+        salt: str,
+        patient: bool,
+    ) -> tuple[Submit, Healing | None]:
+        """Put a request together.  patient: its reader wants to be woken only at the end."""
         sampling.verify(vocabulary=self.vocabulary)
         namespace = cache_namespace(tenant, salt)
         if self._stop_ids:
@@ -69,34 +87,22 @@ class Client:
             await self._wires.grammar.ask(Compile(constraint))
         told = prompt if isinstance(prompt, Prompt) else Prompt(tokens=tokens)
         self._leases.look(told.lease, namespace)
-        reader = Reader(next(self._numbers))
-        recorded = self._wires.recorded.asked(reader.request)
-        finish: Finish | None = None
-        try:
-            await self._wires.dispatcher.ask(
-                Submit(
-                    reader.request,
-                    tokens,
-                    sampling,
-                    reader,
-                    tag,
-                    lease=told.lease,
-                    released=self._leases.released(),
-                    joins=told.joins,
-                    program=told.program,
-                    tenant=tenant,
-                    namespace=namespace,
-                    joining=told.joining,
-                )
-            )
-            async for delta in reader:
-                finish = delta.finish
-                yield delta if healing is None else await healing.read(delta)
-        finally:
-            if recorded:
-                self._wires.recorded.answered(reader.request, finish)
-            if not reader.over:  # left early, at whatever point: an abort behind the submit always finds it
-                self.leave(reader.request)
+        reader = Reader(next(self._numbers), self._waker, patient=patient)
+        submit = Submit(
+            reader.request,
+            tokens,
+            sampling,
+            reader,
+            tag,
+            lease=told.lease,
+            released=self._leases.released(),
+            joins=told.joins,
+            program=told.program,
+            tenant=tenant,
+            namespace=namespace,
+            joining=told.joining,
+        )
+        return submit, healing
 
     async def look_ahead(self, prompt: bytes, reader: Any) -> int:
         """Ask for the log-probabilities of every token behind a prompt; see `Engine.look_ahead`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Self
 
 import numpy as np
@@ -27,36 +27,47 @@ from .wires import Wires
 __all__ = ["Detokenizer"]
 
 
+class _Ordinary(dict[int, Delta | None]):
+    """The news that a token is which has its text wherever it stands, one object for all requests; else None."""
+
+    def __init__(self, text: TokenText) -> None:
+        super().__init__()
+        self._text = text
+
+    def __missing__(self, token: int) -> Delta | None:
+        text = self._text.alone(token)
+        delta = self[token] = None if text is None else Delta(text=text, tokens=(token,))
+        return delta
+
+
 class _Output:
     """What is known of one live request's output.
 
-    # [0, known - len(held))    the client has these tokens
-    # [.., known)               `held`: not wholly shown yet; `logprobs` are those of its last ones
+    # tokens:   [0, sent)       the client has them
+    #           [sent, seen)    `_held`: not wholly shown yet; `_logprobs` are those of its last ones
     """
 
-    __slots__ = ("cached_tokens", "held", "known", "logprobs", "prompt_tokens", "stream")
+    __slots__ = ("_held", "_logprobs", "_ordinary", "cached_tokens", "prompt_tokens", "stream")
 
-    def __init__(self, opened: Open, text: TokenText) -> None:
+    def __init__(self, opened: Open, text: TokenText, ordinary: Mapping[int, Delta | None]) -> None:
         self.stream = TextStream(text, opened.sampling.stop, opened.sampling.stop_regex)
+        self._ordinary = ordinary
+        self._held: tuple[int, ...] = ()
+        self._logprobs: tuple[TokenLogprob, ...] = ()
         self.prompt_tokens = opened.prompt_tokens
         self.cached_tokens = 0
-        self.held: list[int] = []
-        self.logprobs: list[TokenLogprob] = []
-        output = np.frombuffer(opened.output, np.int32).tolist()
-        self.known = len(output)
-        for token in output:
+        for token in np.frombuffer(opened.output, np.int32).tolist():
             self.stream.feed(token)
 
     def take(self, token: int, logprob: TokenLogprob | None) -> Delta:
         """Take the next token; give what is new by it."""
         stream = self.stream
+        if logprob is None and (delta := self._ordinary[token]) is not None and stream.passes(delta.text):
+            return delta
         text = stream.feed(token)
-        self.known += 1
-        if stream.whole == self.known and logprob is None and not self.held:  # as nearly always; behind a match never
-            return Delta(text=text, tokens=(token,))
-        self.held.append(token)
+        self._held += (token,)
         if logprob is not None:
-            self.logprobs.append(logprob)
+            self._logprobs += (logprob,)
         if stream.matched is None:
             return self._let_go(text, None)
         finish = Finish(
@@ -64,13 +75,13 @@ class _Output:
             matched=stream.matched,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
-            completion_tokens=self.known,
+            completion_tokens=stream.seen,
             kept_tokens=stream.whole,
             tail=stream.tail,
         )
         return self._let_go(text, finish)
 
-    def finish(self, end: Finished) -> Delta:
+    def finish(self, end: Finished, next_logprobs: bytes) -> Delta:
         """Close an output the scheduler has ended; text that was held back comes with it."""
         stream = self.stream
         text = stream.finish()
@@ -85,21 +96,22 @@ class _Output:
             kept_tokens=stream.whole,
             tail=stream.tail,
         )
-        return self._let_go(text, finish)
+        return self._let_go(text, finish, next_logprobs)
 
     def lose(self, request: int, offset: int) -> Delta:
         """End a request that the scheduler goes on with at `offset`, further than what is known of it."""
-        message = f"tokens {self.known} to {offset - 1} of request {request} were lost when the detokenizer restarted"
+        known = self.stream.seen
+        message = f"tokens {known} to {offset - 1} of request {request} were lost when the detokenizer restarted"
         return Delta(finish=Finish(reason="error", message=message, prompt_tokens=self.prompt_tokens))
 
-    def _let_go(self, text: str, finish: Finish | None) -> Delta:
+    def _let_go(self, text: str, finish: Finish | None, next_logprobs: bytes = b"") -> Delta:
         """Give text, and the tokens that are wholly shown and were not sent yet, with their log-probabilities."""
-        sent = self.known - len(self.held)
+        sent = self.stream.seen - len(self._held)
         count = max(0, self.stream.whole - sent)
-        first = len(self.held) - len(self.logprobs)  # the first of those held that has one
-        tokens, logprobs = tuple(self.held[:count]), tuple(self.logprobs[: max(0, count - first)])
-        del self.held[:count], self.logprobs[: len(logprobs)]
-        return Delta(text=text, tokens=tokens, logprobs=logprobs, finish=finish)
+        told = max(0, count - (len(self._held) - len(self._logprobs)))  # of those that are held the last have one
+        tokens, self._held = self._held[:count], self._held[count:]
+        logprobs, self._logprobs = self._logprobs[:told], self._logprobs[told:]
+        return Delta(text=text, tokens=tokens, logprobs=logprobs, next_logprobs=next_logprobs, finish=finish)
 
 
 class Detokenizer(Actor[ToDetokenizer]):
@@ -112,6 +124,7 @@ class Detokenizer(Actor[ToDetokenizer]):
     def __init__(self, wires: Wires, make_text: Callable[[bool], TokenText]) -> None:
         self._wires = wires
         self._make_text = make_text
+        self._ordinary = {skip: _Ordinary(make_text(skip)) for skip in (False, True)}
         self._outputs: dict[int, _Output] = {}
 
     async def __aenter__(self) -> Self:
@@ -130,62 +143,55 @@ class Detokenizer(Actor[ToDetokenizer]):
                 await self._step(message)
 
     def _open(self, opened: Open) -> None:
-        text = self._make_text(opened.sampling.skip_special_tokens)
+        skip = opened.sampling.skip_special_tokens
+        text = self._make_text(skip)
         text.follow(np.frombuffer(opened.before, np.int32).tolist())
         if opened.sampling.begin:
             text = Behind(text, len(opened.sampling.begin))
-        self._outputs[opened.request] = _Output(opened, text)
+        self._outputs[opened.request] = _Output(opened, text, self._ordinary[skip])
 
     async def _step(self, step: Tokens) -> None:
         outputs, logprobs = self._outputs, step.logprobs
-        news: dict[int, Delta] = {}
+        told: list[int] = []
+        news: list[Delta] = []
         stopped: list[int] = []
         finished = {end.request: end for end in step.finished}
         for request, cached in step.cached.items():
             if (output := outputs.get(request)) is not None:
                 output.cached_tokens = cached
+        for request, found in step.input_logprobs.items():
+            if request in outputs:
+                told.append(request)
+                news.append(Delta(input_logprobs=found))
         requests = np.frombuffer(step.requests, np.int64).tolist()
         offsets = np.frombuffer(step.offsets, np.int32).tolist()
         tokens = np.frombuffer(step.tokens, np.int32).tolist()
         for request, offset, token in zip(requests, offsets, tokens, strict=True):
             if (output := outputs.get(request)) is None:
                 continue  # stopped or closed here; the scheduler's last step in flight does not know yet
-            if offset > output.known:
+            known = output.stream.seen
+            if offset > known:
                 delta = output.lose(request, offset)
-            elif offset < output.known or (finished and _is_dropped(finished.get(request), offset)):
+            elif offset < known or (finished and _is_dropped(finished.get(request), offset)):
                 continue
             else:
-                delta = output.take(token, logprobs.get(request))
-            news[request] = _behind(news[request], delta) if request in news else delta
+                delta = output.take(token, logprobs.get(request) if logprobs else None)
+            told.append(request)
+            news.append(delta)
             if delta.finish is not None:
                 del outputs[request]
                 if finished.pop(request, None) is None:
                     stopped.append(request)
-        for request, found in step.input_logprobs.items():
-            if request in outputs:
-                news[request] = _behind(Delta(input_logprobs=found), news.get(request, Delta()))
         for request, end in finished.items():
             if (output := outputs.pop(request, None)) is not None:
-                row = step.next_logprobs.get(request, b"")
-                news[request] = _behind(news.get(request, Delta()), output.finish(end), row)
+                told.append(request)
+                news.append(output.finish(end, step.next_logprobs.get(request, b"")))
         if stopped:
             await self._wires.scheduler.tell(Stopped(tuple(stopped)))
         if news:
-            await self._wires.dispatcher.tell(Deltas(tuple(news), tuple(news.values())))
+            await self._wires.dispatcher.tell(Deltas(tuple(told), tuple(news)))
 
 
 def _is_dropped(end: Finished | None, offset: int) -> bool:
     """Whether a token is no part of the text: one that ends it."""
     return end is not None and offset >= end.completion_tokens - end.drop
-
-
-def _behind(known: Delta, more: Delta, next_logprobs: bytes = b"") -> Delta:
-    """Put news behind those of the same request in the same step: grammars force several tokens."""
-    return Delta(
-        text=known.text + more.text,
-        tokens=known.tokens + more.tokens,
-        logprobs=known.logprobs + more.logprobs,
-        input_logprobs=known.input_logprobs,
-        next_logprobs=next_logprobs,
-        finish=more.finish,
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import msgspec
 
+from .answer import Answer
 from .backend import Backend, Prompt, Scores
 from .chat_template import ChatTemplate
 from .choice_scores import score_choices
@@ -24,7 +25,6 @@ from .errors import InvalidRequest
 from .leases import Leases
 from .messages import (
     AbortTag,
-    Delta,
     DispatcherStatistics,
     Flush,
     Flushed,
@@ -129,7 +129,7 @@ class Engine(Backend):
         tag: str = "",
         tenant: str = "",
         salt: str = "",
-    ) -> AsyncGenerator[Delta, None]:
+    ) -> Answer:
         """Stream one generation.  prompt: text, or token ids (a sequence, or int32 bytes), or a program's Prompt.
 
         tenant: on whose behalf; tenants take turns, and share nothing in the cache.  salt: what shares nothing in the
@@ -154,8 +154,7 @@ class Engine(Backend):
         salt: str = "",
     ) -> Completion:
         """Run one generation to its end; arguments and errors as `generate`."""
-        deltas = [delta async for delta in self.generate(prompt, sampling, tag=tag, tenant=tenant, salt=salt)]
-        return Completion.of(deltas)
+        return await self.generate(prompt, sampling, tag=tag, tenant=tenant, salt=salt).whole()
 
     def tenant(self, name: str, salt: str = "") -> Tenant:
         """Give a backend whose programs run here on behalf of a tenant; see `generate` for what that means."""

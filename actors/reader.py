@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Self
 
 import msgspec
 
 from .errors import Aborted, GenerationFailed
 from .messages import Delta, Finish
+from .waker import Sleeper, Waker
 
 __all__ = ["Reader", "failure"]
 
@@ -24,77 +24,70 @@ def failure(finish: Finish) -> Exception | None:
             return None
 
 
-class Reader:
+class Reader(Sleeper):
     """Iterate over a request's deltas.  A slow reader gets fewer, larger ones: what waits is one delta.
 
     Lives in the loop of the engine.  The last delta, and only it, has `finish`.  A request that failed raises
     GenerationFailed, one that somebody aborted raises Aborted, at every wait from then on.
+
+    waker: what wakes its owner; readers that have one in common are woken together.  patient: its owner wants to be
+    woken only at the end.  over: whether the terminal event has arrived (it may still wait to be read).
     """
 
-    __slots__ = ("_ended", "_error", "_news", "_over", "_waiter", "request")
+    __slots__ = ("_error", "_patient", "news", "over", "request")
 
-    def __init__(self, request: int) -> None:
+    def __init__(self, request: int, waker: Waker | None = None, *, patient: bool = False) -> None:
+        super().__init__(Waker() if waker is None else waker)
         self.request = request
-        self._news: list[Delta] = []  # the last one may have `finish`
+        self.over = False
+        self.news: list[Delta] = []  # the last one may have `finish`
+        self._patient = patient
         self._error: Exception | None = None
-        self._ended = False
-        self._over = False
-        self._waiter: asyncio.Future[None] | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether the terminal event has arrived (it may still wait to be read)."""
-        return self._ended
 
     def push(self, delta: Delta) -> None:
         """Add news; whatever comes behind the terminal event is ignored."""
-        if self._ended:
+        if self.over:
             return
         if (finish := delta.finish) is not None:
-            self._ended = True
+            self.over = True
             self._error = failure(finish)
             if self._error is not None:
                 delta = msgspec.structs.replace(delta, finish=None)
         if delta.text or delta.tokens or delta.input_logprobs or delta.finish is not None:
-            self._news.append(delta)
-        self._wake()
+            self.news.append(delta)
+        elif not self.over:
+            return
+        if self.sleeps and (self.over or not self._patient):
+            self.wake()
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it has ended."""
-        if not self._ended:
-            self._ended = True
+        if not self.over:
+            self.over = True
             self._error = error
-            self._wake()
+            self.wake()
 
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+    def end(self) -> Exception:
+        """Give what to raise where it is over and there is no news."""
+        return StopAsyncIteration() if self._error is None else self._error
+
+    def take(self) -> Delta:
+        """Give what waits, at least one delta, as one."""
+        news = self.news
+        if len(news) == 1:  # a reader that keeps up
+            return news.pop()
+        self.news = []
+        return _merged(news)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delta:
-        if self._over:
-            raise StopAsyncIteration
-        while not self._news:
-            if self._error is not None:
-                raise self._error
-            self._waiter = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return self._take()
-
-    def _take(self) -> Delta:
-        news = self._news
-        if len(news) == 1:  # a reader that keeps up
-            delta = news.pop()
-        else:
-            self._news = []
-            delta = _merged(news)
-        self._over = delta.finish is not None
-        return delta
+        while not self.news:
+            if self.over:
+                raise self.end()
+            await self
+        return self.take()
 
 
 def _merged(news: list[Delta]) -> Delta:

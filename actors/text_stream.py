@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import utf_8_decode
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -33,6 +33,14 @@ class TokenText(Protocol):
         """Give what is held back, incomplete bytes as U+FFFD, as decoding the whole would."""
         ...
 
+    def alone(self, token: int) -> str | None:
+        """Give the text that `token` has wherever it stands, unless something is held back; None if that depends."""
+        ...
+
+    def is_settled(self) -> bool:
+        """Tell whether nothing is held back, so that the next token may be one that stands alone."""
+        ...
+
 
 def token_text(tokenizer: Tokenizer) -> Callable[[bool], TokenText]:
     """Give a maker of TokenText for this tokenizer; its argument is skip_special_tokens.
@@ -43,8 +51,7 @@ def token_text(tokenizer: Tokenizer) -> Callable[[bool], TokenText]:
     special = frozenset(token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special)
     if is_byte_level(tokenizer):
         table = byte_table(tokenizer)
-        kept, all_tokens = _Characters(table, special), _Characters(table, frozenset())
-        return lambda skip: _ByteLevelText(kept if skip else all_tokens)
+        return lambda skip: _ByteLevelText(table, special if skip else frozenset())
     raw = frozenset(token for byte in range(256) if (token := tokenizer.token_to_id(f"<0x{byte:02X}>")) is not None)
     return lambda skip: _WindowText(tokenizer, special if skip else frozenset(), raw)
 
@@ -75,6 +82,12 @@ class Behind:
     def flush(self) -> str:
         return self._behind(self._text.flush())
 
+    def alone(self, token: int) -> str | None:
+        return self._text.alone(token)
+
+    def is_settled(self) -> bool:
+        return not self._skip and self._text.is_settled()
+
     def _behind(self, new: str) -> str:
         if not self._skip:
             return new
@@ -88,16 +101,16 @@ class TextStream:
 
     # text:   [0, boundary)          of whole tokens the client has: `whole` of them
     #         [boundary, emitted)    `tail`: with the client, but its token is not over yet
-    #         [emitted, seen)        `_held`: may begin a stop
+    #         [emitted, ...)         `_held`: may begin a stop
     # _ends:  of each token behind the boundary, the length of the text once it is in, from the boundary on; None if a
-    #         character of it is not over yet
+    #         character of it is not over yet.  Without stops nothing is behind the boundary
 
-    matched: the stop string, or expression, that has ended the stream; None until then.
-    whole: how many tokens lie wholly inside the text let go so far; without stops those that are in.
+    matched: the stop string, or expression, that has ended the stream; None until then.  seen: how many tokens are in.
     """
 
     __slots__ = (
-        "_emitted", "_ends", "_firsts", "_held", "_hold", "_search", "_stops", "_text", "matched", "tail", "whole",
+        "_emitted", "_ends", "_firsts", "_held", "_hold", "_quiet", "_search", "_stops", "_text", "matched", "seen",
+        "tail",
     )  # fmt: skip
 
     def __init__(self, text: TokenText, stops: Sequence[str] = (), expressions: Sequence[str] = ()) -> None:
@@ -108,24 +121,44 @@ class TextStream:
         self._search = StopSearch(expressions) if expressions else None
         self._hold = max((len(stop) for stop in self._stops), default=1) - 1
         self._held = ""
-        self._emitted = 0  # where expressions look for nothing, this is of no use and stands still
+        self._emitted = 0
         self._ends: list[int | None] = []
         self.tail = ""
-        self.whole = 0
+        self.seen = 0
         self.matched: str | None = None
+        self._quiet = self._is_quiet()
+
+    @property
+    def whole(self) -> int:
+        """How many tokens lie wholly inside the text let go so far; without stops those that are in."""
+        return self.seen - len(self._ends)
+
+    def passes(self, text: str) -> bool:
+        """Take a token that has this text wherever it stands, if nothing is held back and no stop may begin in it.
+
+        False where it has to be fed, which comes to the same for those that pass.
+        """
+        if self._quiet and self._firsts.isdisjoint(text):
+            self.seen += 1
+            return True
+        return False
 
     def feed(self, token: int) -> str:
         """Take the next token; give what is safe to show.  After a match the stream is over."""
+        text = self._feed(token)
+        self._quiet = self._is_quiet()
+        return text
+
+    def _is_quiet(self) -> bool:
+        return self._search is None and not self._ends and self._text.is_settled()
+
+    def _feed(self, token: int) -> str:
+        self.seen += 1
         new = self._text.feed(token)
         if not self._stops and self._search is None:
-            self.whole += 1
-            return new
-        clean = self._text.clean()
-        if not self._ends and clean and self._search is None and self._firsts.isdisjoint(new):
-            self.whole += 1  # as nearly always: nothing waits, and no stop begins here
             return new
         held = self._held + new
-        self._ends.append(len(self.tail) + len(held) if clean else None)
+        self._ends.append(len(self.tail) + len(held) if self._text.clean() else None)
         if new and (found := self._find(held, len(new))) is not None:
             return self._cut(held, *found)
         safe = len(held) - self._possible(held)
@@ -139,7 +172,6 @@ class TextStream:
         if new and (found := self._find(rest, len(new))) is not None:
             return self._cut(rest, *found)
         self._held = self.tail = ""
-        self.whole += len(self._ends)
         self._ends.clear()
         return rest
 
@@ -168,51 +200,29 @@ class TextStream:
         """Note `text` as shown, and which tokens lie wholly in what is shown, no byte missing."""
         self._emitted += len(text)
         self.tail += text
-        shown, count, boundary = len(self.tail), 0, 0
+        shown, count, boundary = len(self.tail), 0, 0  # count: of the tokens that are whole by this
         for index, end in enumerate(self._ends):
             if end is not None and end <= shown:
                 count, boundary = index + 1, end
         if count:
-            self.whole += count
             self.tail = self.tail[boundary:]
             self._ends = [None if end is None else end - boundary for end in self._ends[count:]]
         return text
 
 
-class _Characters(dict[int, str | None]):
-    """The text of each token that is whole characters by itself, None of any other; found when first looked up."""
+class _ByteLevelText:
+    __slots__ = ("_held", "_skipped", "_table")
 
-    def __init__(self, table: dict[int, bytes], skipped: Set[int]) -> None:
-        super().__init__()
+    def __init__(self, table: dict[int, bytes], skipped: frozenset[int]) -> None:
         self._table = table
         self._skipped = skipped
-
-    def bytes_of(self, token: int) -> bytes:
-        return b"" if token in self._skipped else self._table.get(token, b"")
-
-    def __missing__(self, token: int) -> str | None:
-        try:
-            text = self.bytes_of(token).decode()
-        except UnicodeDecodeError:
-            text = None
-        self[token] = text
-        return text
-
-
-class _ByteLevelText:
-    __slots__ = ("_characters", "_held")
-
-    def __init__(self, characters: _Characters) -> None:
-        self._characters = characters
         self._held = b""  # of a character that is not over yet
 
     def follow(self, tokens: Sequence[int]) -> None:
         """Every token's bytes are its own."""
 
     def feed(self, token: int) -> str:
-        if not self._held and (text := self._characters[token]) is not None:  # as nearly always
-            return text
-        data = self._held + self._characters.bytes_of(token)
+        data = self._held + self._bytes(token)
         text, used = utf_8_decode(data, "replace")
         self._held = data[used:]
         return text
@@ -223,6 +233,18 @@ class _ByteLevelText:
     def flush(self) -> str:
         held, self._held = self._held, b""
         return held.decode("utf-8", "replace")
+
+    def alone(self, token: int) -> str | None:
+        try:
+            return self._bytes(token).decode()
+        except UnicodeDecodeError:
+            return None
+
+    def is_settled(self) -> bool:
+        return not self._held
+
+    def _bytes(self, token: int) -> bytes:
+        return b"" if token in self._skipped else self._table.get(token, b"")
 
 
 class _WindowText:
@@ -268,6 +290,12 @@ class _WindowText:
         text = self._decode()
         new, self._given, self._pending = text[len(self._given) :], text, False
         return new
+
+    def alone(self, token: int) -> str | None:  # noqa: ARG002  # its neighbours may matter
+        return None
+
+    def is_settled(self) -> bool:
+        return False
 
     def _decode(self) -> str:
         return self._tokenizer.decode(self._window, skip_special_tokens=False)

@@ -79,7 +79,7 @@ class CoreStarted(Message, frozen=True):
 
 
 class Deltas(Message, frozen=True):
-    """One step's news, by request."""
+    """One step's news, by request; where it has several in one step, one behind the other."""
 
     requests: tuple[int, ...]
     deltas: tuple[Delta, ...]

@@ -209,7 +209,22 @@ async def test_input_log_probabilities_come_with_the_end_of_a_prefill() -> None:
     async with stage() as made:
         await made.send(Open(1, SamplingParams(max_new_tokens=0), 5))
         await made.send(Tokens(step=1, input_logprobs={1: logprobs}, finished=(Finished(1, "length"),)))
-        assert (await made.last(1)).input_logprobs == logprobs
+        await made.last(1)
+        (together,) = (message for message in made.told if isinstance(message, Deltas))
+        assert [delta.input_logprobs for delta in together.deltas if delta.input_logprobs] == [logprobs]
+
+
+async def test_input_log_probabilities_are_told_before_an_end_that_the_first_token_brings() -> None:
+    logprobs = (TokenLogprob(4, -1.5),)
+    (token,) = TOKENIZER.encode("!").ids
+    async with stage() as made:
+        await made.send(Open(1, SamplingParams(stop=("!",)), 5))
+        end = Finished(1, "length", completion_tokens=1)
+        await made.send(tokens({1: (0, token)}, input_logprobs={1: logprobs}, finished=(end,)))
+        last = await made.last(1)
+        assert last.finish is not None
+        assert last.finish.matched == "!"
+        assert [delta.input_logprobs for delta in made.deltas(1)] == [logprobs, ()]
 
 
 async def test_a_closed_request_is_forgotten() -> None:

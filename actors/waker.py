@@ -1,0 +1,93 @@
+"""Waking tasks that wait for news: all whose news came with one step by one callback of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextvars import Context
+from typing import Any
+
+__all__ = ["Sleeper", "Waker"]
+
+
+class Waker:
+    """Wake sleepers of one loop.  A future would cost each a callback of its own, as much again as all it waits for."""
+
+    __slots__ = ("_due", "loop")
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._due: list[Sleeper] = []
+
+    def wake(self, sleeper: Sleeper) -> None:
+        """Let a sleeper's task go on soon, behind those that were woken before it."""
+        if not self._due:
+            self.loop.call_soon(self._wake_all)
+        self._due.append(sleeper)
+
+    def _wake_all(self) -> None:
+        due, self._due = self._due, []
+        left = iter(due)
+        try:
+            for sleeper in left:
+                sleeper.resume()
+        finally:  # a task that ends with KeyboardInterrupt or SystemExit ends this callback too, and no other's sleep
+            for sleeper in left:
+                self.wake(sleeper)
+
+
+class Sleeper:
+    """Let one task wait until it is woken; awaited again and again, where a future is awaited once.
+
+    To asyncio's tasks it looks like a future: they ask for its loop, leave a callback, and look at its result.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_waker", "sleeps")
+
+    def __init__(self, waker: Waker) -> None:
+        self._waker = waker
+        self._asyncio_future_blocking = False
+        self._callback: Callable[[Any], object] | None = None
+        self._context: Any = None
+        self._cancelled: asyncio.CancelledError | None = None
+        self.sleeps = False
+        """Whether a task waits here that nobody has woken yet."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if self._callback is not None:
+            raise RuntimeError("two tasks wait for the same news; let one of them read and hand on")
+        self._asyncio_future_blocking = True
+        yield self
+
+    def wake(self) -> None:
+        """Let the task that sleeps here go on soon."""
+        if self.sleeps:
+            self.sleeps = False
+            self._waker.wake(self)
+
+    def resume(self) -> None:
+        """Let it go on now: for the waker, outside of any task."""
+        callback, self._callback = self._callback, None
+        self._context.run(callback, self)
+
+    # --- what a task asks a future for -----------------------------------------------------------------------------
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._waker.loop
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
+        self._callback, self._context = callback, context
+        self.sleeps = True
+
+    def result(self) -> None:
+        cancelled, self._cancelled = self._cancelled, None
+        if cancelled is not None:
+            raise cancelled
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Wake the task with CancelledError; False if it is being woken already, and its task sees to that itself."""
+        if not self.sleeps:
+            return False
+        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self.wake()
+        return True
