@@ -111,8 +111,7 @@ class Dispatcher(Actor[ToDispatcher]):
     async def receive(self, message: ToDispatcher) -> Any:
         match message:
             case Deltas(requests, deltas):
-                for request, delta in zip(requests, deltas, strict=True):
-                    self._news(request, delta)
+                self._news(requests, deltas)
             case Submit():
                 self._submit(message)
             case Abort(request, reason):
@@ -212,13 +211,15 @@ class Dispatcher(Actor[ToDispatcher]):
             program=entry.program, tenant=entry.tenant, namespace=entry.namespace, joining=entry.joining,
         )  # fmt: skip
 
-    def _news(self, request: int, delta: Delta) -> None:
-        if (entry := self._live.get(request)) is None:
-            return  # aborted meanwhile: its terminal event has been given
-        entry.output.extend(delta.tokens)
-        entry.reader.push(delta)
-        if delta.finish is not None:
-            self._forget(request, delta.finish.reason)
+    def _news(self, requests: tuple[int, ...], deltas: tuple[Delta, ...]) -> None:
+        live = self._live
+        for request, delta in zip(requests, deltas, strict=True):
+            if (entry := live.get(request)) is None:
+                continue  # aborted meanwhile: its terminal event has been given
+            entry.output.extend(delta.tokens)
+            entry.reader.push(delta)
+            if delta.finish is not None:
+                self._forget(request, delta.finish.reason)
 
     def _forget(self, request: int, reason: str) -> _Entry:
         entry = self._live.pop(request)
