@@ -18,7 +18,7 @@ from .sampling import SamplingParams
 __all__ = ["Backend", "Prompt", "Scores"]
 
 
-class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Everything a program has said so far, as tokens and as text.
 
     tokens: int32 bytes, what is settled (empty if the backend has no tokenizer).  tail: constant text behind them

@@ -38,8 +38,10 @@ def write(stream: Stream, expression: Expression | str) -> tuple[Any, ...] | lis
     if kind is str or (kind is RoleText and role is None):  # what is said most often, and cannot be refused
         return (expression,)
     named: dict[str, Variable] = {}
+    steps: list[Any] = []
     try:
-        steps = [item if type(item) is str else _step(stream, item, named) for item in flatten(expression)]
+        for item in flatten(expression):
+            steps.append(item if type(item) is str else _step(stream, item, named))  # noqa: PERF401  # is a call more
         if stream.defaults.overrun_tokens is not None and stream.backend.overruns == "message":
             steps = look_ahead(steps)
     except InvalidRequest:
@@ -101,7 +103,7 @@ def _show(stream: Stream, item: Image | Video) -> ShowImage | ShowVideo:
 
 
 def _declare(name: str | None, named: dict[str, Variable], count: int = 1) -> Variable:
-    variable = Variable(count)
+    variable = Variable(tuple([Variable() for _ in range(count)])) if count > 1 else Variable()
     if name is not None:  # two without a name are two, and nobody can ask for them
         named[name] = variable
     return variable

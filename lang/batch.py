@@ -53,7 +53,8 @@ class Batch:
     """
 
     def __init__(self, calls: list[Call], backend: Backend, items: Items, *, precache: bool = False) -> None:
-        self._calls = calls
+        self._calls = calls  # let go of one by one as they begin
+        self._size = len(calls)
         self._precache = precache
         self._backend = backend
         self._items = items
@@ -66,7 +67,7 @@ class Batch:
         return BatchIterator(self)
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return self._size
 
     def collect_blocking(self) -> list[ProgramState]:
         """Do what awaiting does, for synchronous code."""
@@ -91,11 +92,11 @@ class Batch:
     async def _collect_here(self) -> list[ProgramState]:
         states: dict[int, ProgramState] = {}
         await self._run(states.__setitem__, None)
-        return [states[index] for index in range(len(self._calls))]
+        return [states[index] for index in range(self._size)]
 
     async def feed(self) -> Feed:
         """Start it for somebody who takes the states one by one, in the backend's loop."""
-        feed = Feed(self._run, len(self._calls), self._items)
+        feed = Feed(self._run, self._size, self._items)
         feed.address = await self._backend.programs.spawn(lambda: feed, name="batch", restart="temporary")
         return feed
 
@@ -108,10 +109,12 @@ class Batch:
         if self._started:
             raise RuntimeError("this batch was run already; make another")
         self._started = True
-        if self._precache and len(self._calls) > 1:
-            await precache(self._calls)
+        calls = self._calls
+        if self._precache and len(calls) > 1:
+            await precache(calls)
+        calls.reverse()
         failure: list[BaseException] = []
-        with Progress(len(self._calls), shown=self._items.progress_bar) as progress, anyio.CancelScope() as feeding:
+        with Progress(self._size, shown=self._items.progress_bar) as progress, anyio.CancelScope() as feeding:
 
             def ended(index: int, stream: Stream, error: BaseException | None) -> None:
                 if error is not None and (self._items.raises or not isinstance(error, Exception)):
@@ -123,10 +126,10 @@ class Batch:
 
             crowd = Crowd(self._items.at_once, ended)
             try:
-                for index, call in enumerate(self._calls):
+                for index in range(self._size):
                     if room is not None:
                         await room()
-                    await crowd.admit(index, call)
+                    await crowd.admit(index, calls.pop())
                 await crowd.gone()
             finally:
                 crowd.cancel()

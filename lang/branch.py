@@ -44,8 +44,7 @@ class Branch(Stream):
         if self.track is not None:
             self.track.begin()
         self.task = self.loop.create_task(self.run(), name=self.name)
-        self.bell.ring()
-        self.text_bell.ring()
+        self.ring()
 
     @property
     def joining(self) -> bool:

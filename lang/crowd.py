@@ -8,6 +8,7 @@ from functools import partial
 
 from ..actors.errors import Aborted
 from .bell import Bell
+from .house import HOUSE
 from .performer import Call, play
 from .staged import StagedStream
 from .stream import Stream
@@ -25,6 +26,7 @@ class Crowd:
         self._tasks: dict[int, asyncio.Task[object]] = {}  # async ones
         self._bell = Bell()
         self._cancelled = False
+        self.bodies = HOUSE.bodies(asyncio.get_running_loop())
 
     async def admit(self, index: int, call: Call) -> None:
         """Start one more, once there is room for it."""
@@ -37,7 +39,7 @@ class Crowd:
             return
         staged = StagedStream(call, index, self)
         try:
-            await staged.start()
+            await call.backend.programs.begin(staged)
         except Exception as error:  # it never came to life
             staged.fail(error)
             self._ended(index, staged, error)

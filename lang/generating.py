@@ -11,7 +11,7 @@ import msgspec
 from ..actors.backend import Backend, Prompt
 from ..actors.errors import Aborted, GenerationFailed
 from ..actors.messages import Delta, Finish
-from ..actors.reasoning import ReasoningParser
+from ..actors.reasoning import Markers, ReasoningParser
 from ..actors.sampling import SamplingParams
 from ..actors.together import together
 from .script import Generate
@@ -70,7 +70,7 @@ class _Voice:
             self._tell(thought, answer, last=self._parser.answering)
         elif self.answer.heard is not None:
             self.answer.heard += text
-        self._stream.text_bell.ring()
+        self._stream.ring_text()
 
     def _tell(self, thought: str, answer: str, *, last: bool) -> None:
         """Add to both parts; `last`: the reasoning is complete."""
@@ -81,8 +81,7 @@ class _Voice:
             variable.heard = (variable.heard or "") + thought
             if last:
                 variable.set(variable.heard)
-                self._stream.bell.ring()
-                self._stream.text_bell.ring()
+                self._stream.ring()
 
 
 async def generate(stream: Stream, step: Generate) -> None:
@@ -94,13 +93,13 @@ async def generate(stream: Stream, step: Generate) -> None:
     transcript, backend, variable = stream.transcript, stream.backend, step.variable
     if transcript.tail:
         await stream.settle_tail()
-    transcript.close_join()
+    if transcript.joins:
+        transcript.close_join()
     tokenized, start, prompt = not transcript.tail, transcript.length, stream.leased_prompt()
     voice, *others = _voices(stream, step)
     variable.start = start
-    stream.text_bell.ring()
-    stream.bell.ring()
-    sampling = _behind_reasoning(stream, step)
+    stream.ring()
+    sampling = step.sampling if step.markers is None else _behind_reasoning(stream, step, step.markers)
     if not others:
         others = ()  # a list would be one object more for the collector to look at, for as long as this waits
         told = speculate(stream, step, prompt) if speculates(stream, step) else backend.generate(prompt, sampling)
@@ -125,16 +124,15 @@ async def generate(stream: Stream, step: Generate) -> None:
         variable.set([part.value for part in variable.parts])
         if step.thought is not None:
             step.thought.set([part.value for part in step.thought.parts])
-    stream.bell.ring()
-    stream.text_bell.ring()
+    stream.ring()
 
 
-def _behind_reasoning(stream: StreamState, step: Generate) -> SamplingParams:
+def _behind_reasoning(stream: StreamState, step: Generate, markers: Markers) -> SamplingParams:
     """Let a constraint bind only the answer, where reasoning is told apart from it and the backend can."""
-    if step.markers is None or step.sampling.constraint is None or not stream.backend.binds_answers:
+    if step.sampling.constraint is None or not stream.backend.binds_answers:
         return step.sampling
-    opened = step.markers.opened or stream.transcript.text.rstrip().endswith(step.markers.begin)
-    return msgspec.structs.replace(step.sampling, reasoning=msgspec.structs.replace(step.markers, opened=opened))
+    opened = markers.opened or stream.transcript.text.rstrip().endswith(markers.begin)
+    return msgspec.structs.replace(step.sampling, reasoning=msgspec.structs.replace(markers, opened=opened))
 
 
 def _voices(stream: StreamState, step: Generate) -> list[_Voice]:
@@ -157,8 +155,6 @@ async def _listen_to_all(
 ) -> None:
     several = zip(voices, sampling.spread(len(voices)), strict=True)
     await together([partial(voice.listen, backend.generate(prompt, one)) for voice, one in several])
-    for voice in voices:  # one that was cancelled, and not by us, has not listened to the end
-        _expect_whole(voice.generation.finish)
 
 
 async def _learn_texts(voices: tuple[_Voice, ...], stream: StreamState) -> None:

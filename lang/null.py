@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
 from ..actors.backend import Backend, Prompt, Scores
 from ..actors.chat_template import ChatTemplate
@@ -18,6 +18,8 @@ from ..actors.sampling import SamplingParams
 from ..actors.stop_regex import StopSearch
 
 __all__ = ["NullBackend"]
+
+D = TypeVar("D")
 
 
 class NullBackend(Backend):
@@ -36,7 +38,7 @@ class NullBackend(Backend):
     ) -> None:
         if not latency_s >= 0:
             raise InvalidRequest("latency_s", f"{latency_s!r} is not a number of seconds, 0 or more")
-        self._naps = _Naps(latency_s) if latency_s else None
+        self._naps = _Naps(latency_s)
         self.text = text
         self.chat_template = chat_template or ChatTemplate()
         self.generations = 0
@@ -62,13 +64,15 @@ class NullBackend(Backend):
     async def encode(self, text: str, *, beginning: bool = True) -> bytes | None:  # noqa: ARG002
         return None
 
-    async def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:
+    def generate(self, prompt: Prompt, sampling: SamplingParams) -> AsyncGenerator[Delta, None]:
+        return _Answer(self, prompt, sampling)
+
+    def answer(self, prompt: Prompt, sampling: SamplingParams) -> asyncio.Future[Delta]:
+        """Give what is done with the answer when the time has passed; to be awaited at once."""
         self.generations += 1
-        if self._naps is not None:
-            await self._naps.sleep()
         said = self.text if isinstance(self.text, str) else self.text(prompt)
         text, finish = _cut(said, prompt, sampling)
-        yield Delta(text=text, finish=finish)
+        return self._naps.sleep(Delta(text=text, finish=finish))
 
     def verify_image(self, url: str) -> None:  # noqa: ARG002
         return None
@@ -77,8 +81,7 @@ class NullBackend(Backend):
         return None
 
     async def score(self, prompt: Prompt, continuations: Sequence[str], *, unconditional: bool = False) -> Scores:
-        if self._naps is not None:
-            await self._naps.sleep()
+        await self._naps.sleep(None)
         scores = tuple(
             Score(text=text, tokens=(0,), logprobs=(-1.0 - index,), unconditional=(0.0,) if unconditional else ())
             for index, text in enumerate(continuations)
@@ -86,23 +89,51 @@ class NullBackend(Backend):
         return Scores(scores=scores, settled=(), prompt_tokens=len(prompt.text))
 
 
+class _Answer(AsyncGenerator[Delta, None]):
+    """Say one thing: an asynchronous generator of one delta, without a frame that waits."""
+
+    __slots__ = ("_asked",)
+
+    def __init__(self, backend: NullBackend, prompt: Prompt, sampling: SamplingParams) -> None:
+        self._asked: tuple[NullBackend, Prompt, SamplingParams] | None = (backend, prompt, sampling)
+
+    def __anext__(self) -> asyncio.Future[Delta]:  # type: ignore[override]  # awaited, it is what a coroutine would be
+        asked, self._asked = self._asked, None
+        if asked is None:
+            raise StopAsyncIteration
+        backend, prompt, sampling = asked
+        return backend.answer(prompt, sampling)
+
+    async def asend(self, value: None) -> Delta:  # noqa: ARG002
+        return await self.__anext__()
+
+    async def athrow(self, *error: Any) -> Delta:
+        self._asked = None
+        raise error[0]
+
+
 class _Naps:
     """Let many tasks of one loop sleep equally long: whoever lay down first rises first, so one timer is enough."""
 
-    __slots__ = ("_asleep", "_rising", "_seconds")
+    __slots__ = ("_asleep", "_dreams", "_rising", "_seconds")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._asleep: deque[asyncio.Future[None]] = deque()  # the next to rise first
+        self._asleep: deque[asyncio.Future[Any]] = deque()  # the next to rise first
+        self._dreams: deque[Any] = deque()  # what each is to be told then; beside, for a pair each is an object more
         self._rising: deque[float] = deque()  # when each does
 
-    def sleep(self) -> asyncio.Future[None]:
-        """Give what is done when the time has passed; to be awaited at once."""
+    def sleep(self, dream: D) -> asyncio.Future[D]:
+        """Give what is done, with `dream`, when the time has passed; to be awaited at once."""
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[D] = loop.create_future()
+        if not self._seconds:
+            future.set_result(dream)
+            return future
         if not self._asleep:
             loop.call_later(self._seconds, self._wake)
         self._asleep.append(future)
+        self._dreams.append(dream)
         self._rising.append(loop.time() + self._seconds)
         return future
 
@@ -110,10 +141,10 @@ class _Naps:
         loop = asyncio.get_running_loop()
         asleep, rising, now = self._asleep, self._rising, loop.time()
         while asleep and rising[0] <= now:
-            future = asleep.popleft()
+            future, dream = asleep.popleft(), self._dreams.popleft()
             rising.popleft()
             if not future.done():
-                future.set_result(None)
+                future.set_result(dream)
         if asleep:
             loop.call_at(rising[0], self._wake)
 

@@ -18,7 +18,7 @@ from ..actors.errors import InvalidRequest
 if TYPE_CHECKING:
     from .stream import Stream
 
-__all__ = ["go_on", "pause", "tokenize", "watch"]
+__all__ = ["go_on", "pause", "watch"]
 
 PAUSE_S = 0.002
 """How long a program says nothing before it is taken to wait; between two generations it computes for less."""
@@ -51,7 +51,7 @@ async def pause(stream: Stream) -> None:
     tokens: bytes | None = None
     if _is_worth_it(stream):
         with suppress(ActorDied, InvalidRequest):  # whoever cannot do without will ask again
-            tokens = await tokenize(stream)
+            tokens = await _foresee(stream)
         if not _is_idle(stream):
             return
         stream.lease = stream.lease or backend.lease()
@@ -60,12 +60,10 @@ async def pause(stream: Stream) -> None:
         backend.pause(stream.lease, b"" if tokens is None or transcript.joins else transcript.tokens + tokens)
 
 
-async def tokenize(stream: Stream) -> bytes | None:
-    """Give the tokens of the constant text said since the last generation; None if the backend has no tokenizer."""
+async def _foresee(stream: Stream) -> bytes | None:
+    """Give the tokens of the constant text said since the last generation, and keep them in case no more is said."""
     transcript = stream.transcript
     text, beginning = transcript.tail, not transcript.tokens
-    if stream.foreseen is not None and stream.foreseen[:2] == (text, beginning):
-        return stream.foreseen[2]
     tokens = await stream.backend.encode(text, beginning=beginning)
     stream.foreseen = None if tokens is None else (text, beginning, tokens)
     return tokens

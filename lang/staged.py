@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import anyio
 
-from .house import HOUSE
+from .body import Bodies
 from .performer import Call, reason_to_end
 from .state import ProgramState
 from .stream import Stream
@@ -19,7 +19,9 @@ __all__ = ["StagedStream"]
 
 
 class Leaving(Protocol):
-    """Whoever is told that a stream has left."""
+    """Whoever is told that a stream has left, and has what performs bodies in its loop."""
+
+    bodies: Bodies
 
     def leave(self, staged: StagedStream) -> None: ...
 
@@ -74,17 +76,19 @@ class StagedStream(Stream):
                 if self.failure is None:
                     self.failure = self.error
                 self._beside = None
-                self.leave()
+                if self.supervisor is not None:
+                    self.leave()
                 crowd, self._crowd = self._crowd, None
                 assert crowd is not None
                 crowd.leave(self)
 
     async def _perform(self) -> None:
         assert self._body is not None
-        self._acting = task = asyncio.current_task()
+        assert self._crowd is not None
+        self._acting = task = self.task
         try:
             with acting(self.track):
-                self.returned = await HOUSE.bodies(self.loop).perform(self._body, self._go_on_beside)
+                self.returned = await self._crowd.bodies.perform(self._body, self._go_on_beside)
             self.submit_end()
             if self._beside is not None:
                 await asyncio.wait([self._beside])

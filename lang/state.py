@@ -48,11 +48,14 @@ class ProgramState:
     # --- saying ----------------------------------------------------------------------------------------------------
 
     def append(self, expression: Expression | str) -> None:
-        """Append an expression, without waiting for it; `state += expression` does the same.
+        """Append an expression, without waiting for it, as `state += expression` does.
 
         Raises InvalidRequest for what cannot be said, the error if the program has failed, RuntimeError if it has
         ended, and Overloaded if thousands of appends are not executed yet and this is async code.
         """
+        self.__iadd__(expression)
+
+    def __iadd__(self, expression: Expression | str) -> Self:
         stream = self._stream
         if stream.over or get_ident() == stream.thread:
             if stream.ended or stream.submitted - stream.executed >= AHEAD:
@@ -64,9 +67,6 @@ class ProgramState:
                 self.append(expression)
 
             wait_in(stream.loop, append, "state += expression in the body's own loop")
-
-    def __iadd__(self, expression: Expression | str) -> Self:
-        self.append(expression)
         return self
 
     def _make_room(self) -> None:

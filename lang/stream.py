@@ -13,7 +13,7 @@ from ..actors.recorder import TRACK
 from .expression import RoleBegin, RoleEnd, RoleText
 from .film import frame_urls
 from .generating import generate
-from .pausing import go_on, pause, tokenize, watch
+from .pausing import go_on, pause, watch
 from .script import Branches, Choose, Concatenate, Generate, ScopeClose, ScopeOpen, ShowImage, ShowVideo
 from .stream_state import StreamState
 from .tracks import step_told
@@ -90,14 +90,31 @@ class Stream(StreamState):
     # --- executing -------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Execute until the end, a failure or a cancellation."""
+        """Execute what is said until the end, a failure or a cancellation."""
         failure: BaseException | None = None
-        self._task = task = asyncio.current_task()
+        self._task = task = asyncio.current_task(self.loop)
         if self.track is not None:
             TRACK.set(self.track)  # for what this task asks the backend for
         try:
-            if not self.over:  # else it was cancelled before it began
-                await self._execute()
+            while not self.over:  # it may have been cancelled before it began
+                if (steps := self.steps) is None:
+                    await (self._conclude() if self.ended else self._wait_for_more())
+                    continue
+                go_on(self)
+                self.steps = None
+                steps.reverse()
+                while steps:  # not iterated: an iterator would be one object more for the collector, while this waits
+                    step = steps.pop()
+                    if (waiting := self._begin(step)) is not None:
+                        if self.track is None:
+                            await waiting
+                        else:
+                            with self.track.doing(*step_told(self, step)):
+                                await waiting
+                        if self.over:  # cancelled, and the backend has swallowed it
+                            break
+                    self.executed += 1
+                self.ring()
         except asyncio.CancelledError:
             if not self.over:  # not by cancel_nowait, but by the supervisor
                 raise
@@ -108,7 +125,7 @@ class Stream(StreamState):
         finally:
             self._task = None
             if not self.over:
-                self.fail(failure or Aborted(f"{self.name} ended early: its backend was closed, or cancelled it"))
+                self.fail(failure or Aborted(f"{self.name} ended early"))
             if self.forks:
                 await self._end_branches()
             self._leave()
@@ -124,34 +141,7 @@ class Stream(StreamState):
         go_on(self)
         if self.lease:
             self.backend.release(self.lease)
-        self.bell.ring()
-
-    async def _execute(self) -> None:
-        """Execute what is said, until it is over."""
-        transcript = self.transcript
-        while not self.over:
-            steps = self.steps
-            if steps is None:
-                await (self._conclude() if self.ended else self._wait_for_more())
-                continue
-            go_on(self)
-            self.steps = None
-            steps.reverse()
-            while steps:  # not iterated: an iterator would be one object more for the collector, while this waits
-                step = steps.pop()
-                if type(step) is str:
-                    transcript.say(step)
-                elif (waiting := self._begin(step)) is not None:
-                    if self.track is None:
-                        await waiting
-                    else:
-                        with self.track.doing(*step_told(self, step)):
-                            await waiting
-                    if self.over:  # cancelled, and the backend has swallowed it
-                        return
-                self.executed += 1
-            self.text_bell.ring()
-            self.bell.ring()
+        self.ring()
 
     async def _wait_for_more(self) -> None:
         """Wait until more is said, or it is to end; if that takes long, the program waits on the outside world."""
@@ -167,7 +157,9 @@ class Stream(StreamState):
     def _begin(self, step: Any) -> Awaitable[None] | None:
         """Execute a step, or give what executes it, for it waits."""
         kind, transcript = type(step), self.transcript
-        if kind is RoleText:
+        if kind is str:
+            transcript.say(step)
+        elif kind is RoleText:
             transcript.say_message(step.role, step.text, self.backend.chat_template)
         elif kind is RoleBegin:
             transcript.begin_role(step.role, self.backend.chat_template)
@@ -194,10 +186,14 @@ class Stream(StreamState):
         return None
 
     async def settle_tail(self) -> None:
-        """Tokenize the constant text said since the last generation, together, once."""
-        transcript = self.transcript
-        if transcript.tail:
-            tokens = await tokenize(self)
+        """Tokenize the constant text said since the last generation, together, once, if the backend has a tokenizer."""
+        transcript, foreseen = self.transcript, self.foreseen
+        if text := transcript.tail:
+            beginning = not transcript.tokens
+            if foreseen is not None and foreseen[:2] == (text, beginning):
+                tokens = foreseen[2]
+            else:
+                tokens = await self.backend.encode(text, beginning=beginning)
             self.foreseen = None
             if tokens is not None:
                 transcript.settle(tokens)
@@ -223,8 +219,7 @@ class Stream(StreamState):
         if scores.settled and scores.settled[index]:
             transcript.settle(scores.settled[index])  # what stood before the choice is in it
         variable.set(step.choices[index])
-        self.text_bell.ring()
-        self.bell.ring()
+        self.ring()
 
     # --- branches --------------------------------------------------------------------------------------------------
 

@@ -32,9 +32,9 @@ class StreamState(Job):
     """
 
     __slots__ = (
-        "_idle", "_task", "_trace", "ahead", "backend", "begun", "bell", "branched", "defaults", "ended", "error",
-        "executed", "foreseen", "forks", "gone", "lease", "loop", "observed", "over", "paused", "performer", "returned",
-        "role", "root", "scopes", "seen_outside", "steps", "submitted", "text_bell", "thread", "timer", "track",
+        "_bell", "_idle", "_task", "_text_bell", "_trace", "ahead", "backend", "begun", "branched", "defaults", "ended",
+        "error", "executed", "foreseen", "forks", "gone", "lease", "loop", "observed", "over", "paused", "performer",
+        "returned", "role", "root", "scopes", "seen_outside", "steps", "submitted", "thread", "timer", "track",
         "transcript", "variables",
     )  # fmt: skip
 
@@ -69,8 +69,8 @@ class StreamState(Job):
         self.seen_outside = False  # somebody who is not the body
         self.returned: Any = None  # what the body returned
         # Who is concerned.
-        self.bell = Bell()
-        self.text_bell = Bell()
+        self._bell: Bell | None = None  # made when somebody waits, which for most is never
+        self._text_bell: Bell | None = None
         self.performer: Ref[Any] | None = None  # who runs the body, if that is not the caller
         self.forks: tuple[Any, ...] = ()  # of Kin: those whose branches may still run
         self.branched = 0  # how many branches it ever had
@@ -103,12 +103,10 @@ class StreamState(Job):
         self.timer = None
         self.look()
 
-    @property
-    def program(self) -> int:
-        """The number of the whole program, by which a backend knows what its branches are out for; 0 from most."""
-        root = self.root or self
-        root.lease = root.lease or root.backend.lease()
-        return root.lease
+    def leased(self) -> int:
+        """Give the number under which the backend keeps what it has said; 0 from most."""
+        self.lease = lease = self.lease or self.backend.lease()
+        return lease
 
     @property
     def joining(self) -> bool:
@@ -116,9 +114,12 @@ class StreamState(Job):
         return False
 
     def leased_prompt(self) -> Prompt:
-        """Give what it has said, to ask the backend for something of which the KV is kept for it."""
-        self.lease = self.lease or self.backend.lease()
-        return self.transcript.prompt(self.lease, self.program, joining=self.joining)
+        """Give what it has said, to ask the backend for something of which the KV is kept for it.
+
+        The whole program's number is in it, too: by that a backend knows what its branches are out for.
+        """
+        lease, root = self.leased(), self.root
+        return self.transcript.prompt(lease, lease if root is None else root.leased(), joining=self.joining)
 
     @property
     def has_room(self) -> bool:
@@ -145,10 +146,35 @@ class StreamState(Job):
         self.error = error
         self._trace = None if error is None else error.__traceback__
         self.over = True
-        self.bell.ring()
-        self.text_bell.ring()
+        self.ring()
 
     # --- being waited for ------------------------------------------------------------------------------------------
+
+    @property
+    def bell(self) -> Bell:
+        """What rings when a step was executed, a variable is there, or it is over."""
+        if self._bell is None:
+            self._bell = Bell()
+        return self._bell
+
+    @property
+    def text_bell(self) -> Bell:
+        """What rings then, and with every piece of text."""
+        if self._text_bell is None:
+            self._text_bell = Bell()
+        return self._text_bell
+
+    def ring(self) -> None:
+        """Wake whoever waits for anything of it."""
+        if self._bell is not None:
+            self._bell.ring()
+        if self._text_bell is not None:
+            self._text_bell.ring()
+
+    def ring_text(self) -> None:
+        """Wake whoever waits for text."""
+        if self._text_bell is not None:
+            self._text_bell.ring()
 
     def observe(self, *, whole: bool = False) -> None:
         """Note that somebody knows of the error; whole: somebody outside of the body."""

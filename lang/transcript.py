@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from ..actors.backend import Prompt
 from ..actors.chat_template import ChatTemplate
 from ..actors.joins import pack_joins
@@ -23,39 +25,27 @@ class Mark(NamedTuple):
     joins: tuple[tuple[int, ...], ...] = ()
 
 
-class Transcript:
+class Transcript(msgspec.Struct, eq=False, gc=False):
     """Hold the text, its tokens and its chat messages.
 
     # text = what tokens say + tail     tail: constant text nobody has tokenized yet
     # a generated token is kept as it came; constant text is tokenized once, when a generation needs it
+    length: characters.  fresh: how many of the last tokens are constant text.  joins: forks whose branches stand side
+    by side, as `joins.py` has them.  suffix: what stands behind the open message.  images: as Prompt's.
+    written: where the open message's content begins.
     """
 
-    __slots__ = (
-        "_pieces",
-        "fresh",
-        "images",
-        "joins",
-        "length",
-        "messages",
-        "role",
-        "suffix",
-        "tail",
-        "tokens",
-        "written",
-    )
-
-    def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self.length = 0  # characters
-        self.tokens = b""
-        self.fresh = 0  # how many of the last tokens are constant text
-        self.joins: tuple[tuple[int, ...], ...] = ()  # forks whose branches stand side by side, as `joins.py` has them
-        self.tail = ""
-        self.messages: tuple[dict[str, Any], ...] = ()
-        self.role: str | None = None
-        self.suffix = ""  # what stands behind the open message
-        self.images: tuple[tuple[int, int, str], ...] = ()  # as Prompt's
-        self.written = 0  # where the open message's content begins
+    _pieces: list[str] = []
+    length: int = 0
+    tokens: bytes = b""
+    fresh: int = 0
+    joins: tuple[tuple[int, ...], ...] = ()
+    tail: str = ""
+    messages: tuple[dict[str, Any], ...] = ()
+    role: str | None = None
+    suffix: str = ""
+    images: tuple[tuple[int, int, str], ...] = ()
+    written: int = 0
 
     @property
     def text(self) -> str:
@@ -92,12 +82,14 @@ class Transcript:
 
     def say_message(self, role: str, text: str, template: ChatTemplate) -> None:
         """Append a whole chat message of constant text."""
-        prefix, suffix = template.role(role, self._plain_messages(template))
+        messages = self._plain_messages(template) if self.images else self.messages
+        prefix, suffix = template.role(role, messages)
         self.say(prefix + text + suffix)
         self.messages += ({"role": role, "content": text},)
 
     def begin_role(self, role: str, template: ChatTemplate) -> None:
-        prefix, self.suffix = template.role(role, self._plain_messages(template))
+        messages = self._plain_messages(template) if self.images else self.messages
+        prefix, self.suffix = template.role(role, messages)
         self.say(prefix)
         self.role = role
         self.written = self.length
@@ -117,8 +109,6 @@ class Transcript:
 
     def _plain_messages(self, template: ChatTemplate) -> tuple[dict[str, Any], ...]:
         """Give the messages as text alone, for templates that know no parts."""
-        if not self.images:
-            return self.messages
         token = template.image_token
         return tuple({**message, "content": in_text(message["content"], token)} for message in self.messages)
 
@@ -189,6 +179,8 @@ class Transcript:
     @property
     def ends_in_join(self) -> bool:
         """Whether nothing is settled behind the last join, so that no token sees all of its branches."""
+        if not self.joins:
+            return False
         columns = len(self.tokens) // 4
         return any(fork[1] > 1 and fork[0] + sum(fork[2::2]) == columns for fork in self.joins)
 

@@ -16,19 +16,20 @@ from .choices import ChoicesMethod, mean_logprobs
 __all__ = ["Choice", "Generation", "Variable"]
 
 
-class Variable:
-    """Hold a value that may not be there yet. Whoever makes it `ready` rings the stream's bell."""
+class Variable(msgspec.Struct, eq=False):
+    """Hold a value that may not be there yet. Whoever makes it `ready` rings the stream's bell.
 
-    __slots__ = ("heard", "origin", "parts", "ready", "start", "value")
+    parts: of several texts, one each; its value is then their list.  heard: what came of it so far, if that is no part
+    of the program's text.  start: where in the text its value begins, once it is being written.
+    origin: what it came from; a list if it was gathered from branches, one each.
+    """
 
-    def __init__(self, count: int = 1) -> None:
-        """count: how many texts it is asked for; the value of several is their list."""
-        self.parts = tuple(Variable() for _ in range(count)) if count > 1 else ()
-        self.heard: str | None = None  # what came of it so far, if that is no part of the program's text
-        self.ready = False
-        self.value: Any = None
-        self.start: int | None = None  # where in the text its value begins, once it is being written
-        self.origin: Generation | Choice | list[Any] | None = None  # a list: gathered from branches, one each
+    parts: tuple[Variable, ...] = ()
+    heard: str | None = None
+    ready: bool = False
+    value: Any = None
+    start: int | None = None
+    origin: Generation | Choice | list[Any] | None = None
 
     def set(self, value: Any) -> None:
         self.value = value
@@ -39,19 +40,19 @@ class Variable:
         return _meta_info(self.origin)
 
 
-class Generation:
-    """Gather what the deltas of one generation tell; the text only if `parse` is to read it."""
+class Generation(msgspec.Struct, eq=False, gc=False):
+    """Gather what the deltas of one generation tell; the text only if `parse` is to read it.
 
-    __slots__ = ("finish", "input_logprobs", "logprobs", "parse", "text", "texts", "tokens")
+    texts: of the tokens that log-probabilities tell of, if asked for.
+    """
 
-    def __init__(self, parse: Callable[[str], Any] | None = None) -> None:
-        self.parse = parse
-        self.text = ""
-        self.tokens: array[int] | None = None
-        self.logprobs: tuple[TokenLogprob, ...] = ()
-        self.input_logprobs: tuple[TokenLogprob, ...] = ()
-        self.finish: Finish | None = None
-        self.texts: Mapping[int, str] | None = None  # of the tokens that log-probabilities tell of, if asked for
+    parse: Callable[[str], Any] | None = None
+    text: str = ""
+    tokens: array[int] | None = None
+    logprobs: tuple[TokenLogprob, ...] = ()
+    input_logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None
+    texts: Mapping[int, str] | None = None
 
     def scored_tokens(self) -> Iterator[int]:
         """Give every token that log-probabilities tell of."""

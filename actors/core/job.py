@@ -51,15 +51,15 @@ class Job(ABC):
         A task that is cancelled before its first step runs nothing of its coroutine, `leave` neither.
         """
 
-    def begin(self, supervisor: Supervisor) -> None:
-        """Begin, in a supervisor that is open; called by itself."""
-        self.supervisor = supervisor
-        supervisor.children[self] = None
-        self.task = supervisor.home.loop.create_task(self.run(), name=self.name)
-
     def leave(self) -> None:
         """Have ended."""
-        self.finish()
+        supervisor, timer = self.supervisor, self._timer
+        self.supervisor = self.task = None
+        if timer is not None:
+            timer.cancel()
+            self._timer = None
+        if supervisor is not None:
+            supervisor.children.pop(self, None)
 
     def stop(self, grace: float) -> None:
         """Come to an end behind the work at hand; interrupted after `grace` seconds."""
@@ -96,14 +96,8 @@ class Job(ABC):
                 self.stop(grace)
         return task
 
-    def finish(self, reason: str = "returned", cause: BaseException | None = None) -> None:  # noqa: ARG002
-        supervisor, timer = self.supervisor, self._timer
-        self.supervisor = self.task = None
-        if timer is not None:
-            timer.cancel()
-            self._timer = None
-        if supervisor is not None:
-            supervisor.children.pop(self, None)
+    def finish(self, reason: str, cause: BaseException | None = None) -> None:  # noqa: ARG002
+        self.leave()
 
     def statistics(self) -> list[Statistics]:
         return [

@@ -126,7 +126,9 @@ class Supervisor:
         """Let a job begin; SupervisorClosed if this is not open."""
         if self._state != "open" or self.failure is not None:
             await self._wait_until_open()
-        job.begin(self)
+        job.supervisor = self
+        self.children[job] = None
+        job.task = self.home.loop.create_task(job.run(), name=job.name)
 
     async def supervise(
         self,

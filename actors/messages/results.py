@@ -43,7 +43,7 @@ class Healed(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Finish(msgspec.Struct, frozen=True, kw_only=True):
+class Finish(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How a generation ended: its one terminal event.
 
     matched: the stop string or stop token id that ended it.  kept_tokens: how many output tokens lie wholly inside
@@ -63,7 +63,7 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     healed: Healed | None = None
 
 
-class Delta(msgspec.Struct, frozen=True, kw_only=True):
+class Delta(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is new in one request: text, tokens and, in the last one, how it ended.
 
     next_logprobs: float32 [vocabulary], in the last one of a request submitted with `next_logprobs`.
