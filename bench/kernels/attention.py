@@ -19,7 +19,7 @@ from torch import Tensor
 
 from callboard.kernels.attention.interface import AttentionBatch
 from callboard.kernels.attention.triton_attention import Extend, TritonAttention
-from callboard.kernels.attention.tuning import ExtendTile, Tuning
+from callboard.kernels.attention.tuning import DecodeTile, ExtendTile, Tuning
 from callboard.kernels.kv_pool import KVPool
 
 KV_HEADS, HEAD_DIM = 8, 128
@@ -163,16 +163,15 @@ def extend(device: torch.device) -> list[dict[str, object]]:
 
 
 def sweep_decode(device: torch.device) -> list[dict[str, object]]:
-    shapes = ((32, 2, 3), (32, 2, 4), (64, 2, 2), (64, 2, 3), (64, 4, 3), (64, 4, 4), (128, 4, 2))
+    shapes = ((32, 1, 3), (32, 2, 3), (32, 2, 4), (64, 2, 2), (64, 2, 3), (64, 4, 3), (64, 4, 4), (128, 4, 2))
     spreads = ((528, 64), (656, 64), (792, 64), (1056, 64), (1320, 64), (656, 128), (2112, 128))
     found: list[dict[str, object]] = []
-    for rows, keys in ((256, 550), (64, 1200), (1, 500), (1, 8192)):
+    for rows, keys in ((256, 550), (64, 1200), (1, 500), (1, 8192), (625, 75)):
         case = draw(32, rows, 1, keys, device)
         tried: list[dict[str, object]] = []
         for (block, warps, stages), (programs, part) in itertools.product(shapes, spreads):
-            tuning = Tuning(
-                decode_keys=block, decode_warps=warps, decode_stages=stages, programs=programs, smallest_part=part
-            )
+            tile = DecodeTile(keys=block, warps=warps, stages=stages, programs=programs, smallest_part=part)
+            tuning = Tuning(decode=tile)
             us = case.time_us(case.attention(tuning))
             knobs = {"block": block, "warps": warps, "stages": stages, "programs": programs, "part": part}
             tried.append({"kernel": "decode", "rows": rows, "keys": keys, "us": us, **knobs})

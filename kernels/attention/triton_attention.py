@@ -276,7 +276,7 @@ class TritonAttention(Attention):
         groups: Groups | None,
         out_RHD: Tensor,
     ) -> None:
-        tuning = self.tuning
+        tile = items.tile
         shared_PHD, shared_lse_PH = (None, None) if groups is None else (self._shared_PHD, self._shared_lse_PH)
         decode_items[(self.kv_heads, len(items.firsts_C1) - 1)](
             q_RHD,
@@ -301,11 +301,11 @@ class TritonAttention(Attention):
             MERGE_G=triton.next_power_of_2(self._group),
             AT_ONCE=max(1, 32 // triton.next_power_of_2(self._group)),
             BLOCK_D=self._block_d,
-            BLOCK_N=tuning.decode_keys,
+            BLOCK_N=tile.keys,
             HAS_GROUPS=groups is not None,
             DEPENDENT=self._dependent,
             UPCAST=self._upcast,
-            num_warps=tuning.decode_warps,
-            num_stages=tuning.decode_stages,
+            num_warps=tile.warps,
+            num_stages=tile.stages,
             launch_pdl=self._dependent,
         )

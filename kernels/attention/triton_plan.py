@@ -17,7 +17,7 @@ from torch import Tensor
 from .flash_extend import FlashPlan
 from .interface import AttentionBatch
 from .row_groups import Groups
-from .tuning import ExtendTile, Tuning
+from .tuning import DecodeTile, ExtendTile, Tuning
 from .work_list import list_decode_items, list_extend_tiles
 
 __all__ = ["Items", "TritonPlan", "decode_items_at_most", "extend_shares", "list_items", "list_tiles"]
@@ -29,6 +29,7 @@ class Items:
 
     items_W8: Tensor
     firsts_C1: Tensor
+    tile: DecodeTile
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class TritonPlan:
 
 def decode_items_at_most(rows: int, kv_heads: int, tuning: Tuning) -> int:
     """Tell how many items the decode list of this many rows has, whatever their lengths."""
-    return rows + _shares(kv_heads, tuning)
+    return rows + max(_shares(kv_heads, tuning.decode), _shares(kv_heads, tuning.own))
 
 
 def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning) -> Items:
@@ -59,7 +60,8 @@ def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning
     groups_W = None if batch.groups is None or window else batch.groups.words_W
     rows, lengths_R = len(batch.lengths) - batch.extends, batch.lengths_R
     assert lengths_R is not None
-    shares = _shares(kv_heads, tuning)
+    tile = tuning.decode if groups_W is None else tuning.own
+    shares = _shares(kv_heads, tile)
     items_W8 = torch.empty(rows + shares, 8, dtype=torch.int32, device=lengths_R.device)
     firsts_C1 = torch.empty(shares + 1, dtype=torch.int32, device=lengths_R.device)
     block_r, block_p = _block(rows)
@@ -72,15 +74,15 @@ def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning
         batch.extends,
         rows,
         shares,
-        -(-tuning.smallest_part // tuning.decode_keys),
+        -(-tile.smallest_part // tile.keys),
         WINDOW=window,
         HAS_ROWS=batch.rows_R is not None,
         HAS_GROUPS=groups_W is not None,
-        BLOCK_N=tuning.decode_keys,
+        BLOCK_N=tile.keys,
         BLOCK_R=block_r,
         BLOCK_P=block_p,
     )
-    return Items(items_W8, firsts_C1)
+    return Items(items_W8, firsts_C1, tile)
 
 
 def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int) -> Tensor:
@@ -120,9 +122,9 @@ def extend_shares(kv_heads: int, tile: ExtendTile) -> int:
     return max(1, tile.programs // kv_heads)
 
 
-def _shares(kv_heads: int, tuning: Tuning) -> int:
+def _shares(kv_heads: int, tile: DecodeTile) -> int:
     """Tell in how many shares rows' keys are cut: a share is as many programs as there are key heads."""
-    return max(1, tuning.programs // kv_heads)
+    return max(1, tile.programs // kv_heads)
 
 
 def _block(rows: int) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["ExtendTile", "Tuning"]
+__all__ = ["DecodeTile", "ExtendTile", "Tuning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,32 +40,41 @@ class ExtendTile:
 
 
 @dataclass(frozen=True, slots=True)
+class DecodeTile:
+    """One shape of the decode kernel: `keys` of a row at once, for the heads that share a key head.
+
+    programs: how many programs a step's keys are spread over, all key heads counted; as many as are resident at once,
+    since all have as many keys.  smallest_part: no program has fewer keys, but the last.
+    """
+
+    keys: int = 64
+    warps: int = 2
+    stages: int = 3
+    programs: int = 528
+    smallest_part: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("keys", "warps"):
+            value = getattr(self, name)
+            if value < 1 or value & (value - 1):
+                raise ValueError(f"DecodeTile: {name} is {value}; it must be a power of two")
+        for name in ("stages", "programs", "smallest_part"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"DecodeTile: {name} is {getattr(self, name)}; it must be at least 1")
+        if self.keys < 16:
+            raise ValueError(f"DecodeTile: keys is {self.keys}; a matrix unit's side is 16")
+
+
+@dataclass(frozen=True, slots=True)
 class Tuning:
     """Block shapes, warps, pipeline stages and splits; the defaults are an H200's at head_dim 128.
 
-    Decode.  decode_keys: keys a program takes at once.  programs: how many programs a step's keys are spread over, all
-    key heads counted; as many as are resident at once, since all have as many keys.  smallest_part: no program has
-    fewer keys, but the last.
-
-    Extend.  extend: the tile of a step with prompts.  short: that of a step none of whose extends has more new tokens
-    than fit into one of these: a cached prompt's last token, a few words behind branches that were joined.
+    decode: of rows that attend alone.  own: of what is a row's own behind what its groups attend to, mostly few keys.
+    extend: the tile of a step with prompts.  short: that of a step none of whose extends has more new tokens than fit
+    into one of these: a cached prompt's last token, a few words behind branches that were joined.
     """
 
-    decode_keys: int = 64
-    decode_warps: int = 2
-    decode_stages: int = 3
-    programs: int = 528
-    smallest_part: int = 64
+    decode: DecodeTile = DecodeTile()
+    own: DecodeTile = DecodeTile(keys=32, warps=1, programs=1056, smallest_part=32)
     extend: ExtendTile = ExtendTile()
     short: ExtendTile = ExtendTile(lines=32, keys=64, warps=4, programs=528, smallest_part=128)
-
-    def __post_init__(self) -> None:
-        for name in ("decode_keys", "decode_warps"):
-            value = getattr(self, name)
-            if value < 1 or value & (value - 1):
-                raise ValueError(f"Tuning: {name} is {value}; it must be a power of two")
-        for name in ("decode_stages", "programs", "smallest_part"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"Tuning: {name} is {getattr(self, name)}; it must be at least 1")
-        if self.decode_keys < 16:
-            raise ValueError(f"Tuning: decode_keys is {self.decode_keys}; a matrix unit's side is 16")

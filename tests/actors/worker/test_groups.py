@@ -140,7 +140,7 @@ def make_driver(folder: Path, *, tile_programs: int = 3, capture: bool = False) 
     from callboard.actors.worker.rows import Rows
     from callboard.kernels.attention.tree_tuning import DeviceRates, TreeTile, TreeTuning
     from callboard.kernels.attention.triton_attention import TritonAttention
-    from callboard.kernels.attention.tuning import ExtendTile, Tuning
+    from callboard.kernels.attention.tuning import DecodeTile, ExtendTile, Tuning
     from callboard.models.loader import load
 
     model = load(folder, device=DEVICE, dtype=torch.float32)
@@ -160,14 +160,13 @@ def make_driver(folder: Path, *, tile_programs: int = 3, capture: bool = False) 
     rows = Rows(8, 256, config.vocabulary, DEVICE, staged=True)
     rates = DeviceRates(copy=1e9, cached=1.0, launch_ns=0.0, item_ns=0.0, part_ns=0.0)
     tile = TreeTile(lines=16, keys=16, warps=4, stages=2, programs=tile_programs, products=1e9)
+    alone, extend = DecodeTile(keys=16, programs=12, smallest_part=16), ExtendTile(16, 16, programs=12)
     attention: Attention = TritonAttention(
         *shape,
         max_rows=8,
         device=DEVICE,
         dtype=torch.float32,
-        tuning=Tuning(
-            decode_keys=16, programs=12, smallest_part=16, extend=(own := ExtendTile(16, 16, programs=12)), short=own
-        ),
+        tuning=Tuning(decode=alone, own=alone, extend=extend, short=extend),
         tree=TreeTuning((tile,), smallest_part=16, rates=rates),
     )
     return Driver(DeviceRunner(model, pool, attention, rows, draw=DeviceDraw(rows), capture=capture))

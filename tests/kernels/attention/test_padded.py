@@ -17,10 +17,10 @@ from callboard.kernels.attention.reference import ReferenceAttention
 from callboard.kernels.attention.triton_attention import TritonAttention
 from callboard.kernels.attention.tuning import ExtendTile, Tuning
 
-from .triton_cases import MIXED, SMALL, Case, draw, wanted
+from .triton_cases import MIXED, ROW, SMALL, Case, draw, wanted
 
 PARTS = ExtendTile(16, 16, smallest_part=8)
-SPLIT = Tuning(decode_keys=16, programs=12, smallest_part=16, extend=PARTS, short=PARTS)
+SPLIT = Tuning(decode=ROW, own=ROW, extend=PARTS, short=PARTS)
 
 
 def padded(case: Case, room: int, extends: int, decodes: int) -> AttentionBatch:
@@ -81,7 +81,7 @@ def test_room_that_is_nobodys_changes_nothing(
 def test_room_for_short_extends_has_smaller_tiles(short: bool) -> None:
     shape = 4, 2, 16
     case = draw([(1, 60), (3, 200), (1, 9)], shape, extends=2)
-    tuning = Tuning(decode_keys=16, programs=12, extend=ExtendTile(64, 16, programs=12), short=PARTS)
+    tuning = Tuning(decode=ROW, own=ROW, extend=ExtendTile(64, 16, programs=12), short=PARTS)
     attention = TritonAttention(*shape, max_rows=8, device=DEVICE, dtype=torch.float32, tuning=tuning)
     plan = attention.plan(replace(padded(case, 8, 4, 2), short=short))
     assert plan.tile.lines == (16 if short else 64)

@@ -18,7 +18,7 @@ from callboard.kernels.attention.row_groups import Groups
 from callboard.kernels.attention.tree_launch import can_specialise
 from callboard.kernels.attention.tree_tuning import TreeTile, TreeTuning
 from callboard.kernels.attention.triton_attention import TritonAttention
-from callboard.kernels.attention.tuning import Tuning
+from callboard.kernels.attention.tuning import DecodeTile, Tuning
 
 from .tree_cases import EAGER, Level, attention_for, check_tree, draw_tree, packed_batch, together
 from .triton_cases import Case, wanted
@@ -54,7 +54,7 @@ def test_any_ratio_of_heads_and_any_width(shape: tuple[int, int, int]) -> None:
 
 
 def test_own_keys_in_several_parts() -> None:
-    tuning = Tuning(decode_keys=16, programs=40, smallest_part=1)
+    tuning = Tuning(own=DecodeTile(keys=16, programs=40, smallest_part=1))
     check_tree(draw_tree((Level(64, (100, 20, 3)),), (4, 2, 16)), (4, 2, 16), own_tuning=tuning)
 
 

@@ -14,9 +14,9 @@ pytest.importorskip("triton")
 from callboard.kernels.attention.interface import AttentionBatch
 from callboard.kernels.attention.reference import ReferenceAttention
 from callboard.kernels.attention.triton_attention import TritonAttention
-from callboard.kernels.attention.tuning import ExtendTile, Tuning
+from callboard.kernels.attention.tuning import DecodeTile, ExtendTile, Tuning
 
-from .triton_cases import MIXED, SMALL, Case, check, draw, wanted
+from .triton_cases import MIXED, ROW, SMALL, Case, check, draw, wanted
 
 
 @pytest.mark.parametrize("shape", [(2, 2, 16), (4, 2, 32), (8, 2, 16), (7, 1, 64), (6, 2, 24), (20, 1, 8)], ids=str)
@@ -36,18 +36,18 @@ def test_a_soft_cap_bends_scores(soft_cap: float) -> None:
 
 @pytest.mark.parametrize("parts", range(1, 9))
 def test_a_row_in_any_number_of_parts(parts: int) -> None:
-    tuning = Tuning(decode_keys=16, programs=parts, smallest_part=1)
+    tuning = Tuning(decode=DecodeTile(keys=16, programs=parts, smallest_part=1))
     check(draw([(1, 16 * parts - 3)], (2, 1, 16), parts), (2, 1, 16), tuning=tuning)
 
 
 def test_more_parts_than_are_merged_at_once() -> None:
-    tuning = Tuning(decode_keys=16, programs=40, smallest_part=1)
+    tuning = Tuning(decode=DecodeTile(keys=16, programs=40, smallest_part=1))
     check(draw([(1, 600), (1, 3)], (2, 1, 16)), (2, 1, 16), tuning=tuning)
 
 
 @pytest.mark.parametrize("programs", [2, 6, 14, 60])
 def test_a_program_may_have_parts_of_several_rows(programs: int) -> None:
-    tuning = Tuning(decode_keys=16, programs=programs, smallest_part=1)
+    tuning = Tuning(decode=DecodeTile(keys=16, programs=programs, smallest_part=1))
     lengths = (1, 90, 16, 17, 240, 5, 64, 33, 15, 128)
     check(draw([(1, length) for length in lengths], (4, 2, 16)), (4, 2, 16), tuning=tuning)
 
@@ -56,7 +56,7 @@ def test_a_program_may_have_parts_of_several_rows(programs: int) -> None:
 @pytest.mark.parametrize("parts", [2, 4])
 def test_few_tiles_of_many_keys_are_split_over_keys(parts: int, options: dict[str, Any]) -> None:
     tile = ExtendTile(16, 16, programs=2 * parts, smallest_part=20)
-    tuning = Tuning(decode_keys=16, programs=12, extend=tile, short=tile)
+    tuning = Tuning(decode=ROW, own=ROW, extend=tile, short=tile)
     case = draw([(3, 90), (2, 5), (1, 50)], (6, 2, 24))
     attention = TritonAttention(6, 2, 24, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=tuning)
     tiles_X8 = attention.plan(case.batch).extends
@@ -68,14 +68,12 @@ def test_few_tiles_of_many_keys_are_split_over_keys(parts: int, options: dict[st
 def test_a_tile_may_have_more_parts_than_programs_were_meant() -> None:
     """A joined row is as long as all others together, and brings few tokens."""
     tile = ExtendTile(16, 16, programs=16, smallest_part=16)
-    tuning = Tuning(decode_keys=16, programs=12, extend=tile, short=tile)
+    tuning = Tuning(decode=ROW, own=ROW, extend=tile, short=tile)
     case = draw([*((2, 30) for _ in range(8)), (3, 400), (5, 61)], (4, 2, 16))
     check(case, (4, 2, 16), tuning=tuning)
 
 
-SHORT = Tuning(
-    decode_keys=16, programs=12, extend=ExtendTile(64, 16, programs=12), short=ExtendTile(16, 32, programs=12)
-)
+SHORT = Tuning(decode=ROW, own=ROW, extend=ExtendTile(64, 16, programs=12), short=ExtendTile(16, 32, programs=12))
 
 
 @pytest.mark.parametrize(("longest", "lines"), [(8, 16), (9, 64)])
@@ -174,29 +172,19 @@ def test_what_cannot_be_is_refused(arguments: dict[str, Any], message: str) -> N
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"decode_keys": 24}, "decode_keys is 24; it must be a power of two"),
-        ({"programs": 0}, "programs is 0; it must be at least 1"),
-        ({"decode_keys": 8}, "decode_keys is 8; a matrix unit's side is 16"),
-    ],
-    ids=str,
-)
-def test_tuning_that_cannot_be_is_refused(arguments: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Tuning(**arguments)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"lines": 24}, "lines is 24; it must be a power of two"),
+        ({"warps": 3}, "warps is 3; it must be a power of two"),
         ({"stages": 0}, "stages is 0; it must be at least 1"),
+        ({"programs": 0}, "programs is 0; it must be at least 1"),
         ({"keys": 8}, "keys is 8; a matrix unit's side is 16"),
     ],
     ids=str,
 )
-def test_a_tile_that_cannot_be_is_refused(arguments: dict[str, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        ExtendTile(**arguments)
+@pytest.mark.parametrize("tile", [DecodeTile, ExtendTile])
+def test_a_tile_that_cannot_be_is_refused(
+    tile: type[DecodeTile | ExtendTile], arguments: dict[str, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"{tile.__name__}: .*{message}"):
+        tile(**arguments)
 
 
 def test_more_rows_than_it_was_made_for_are_refused() -> None:

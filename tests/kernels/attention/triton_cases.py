@@ -11,14 +11,15 @@ from torch import Tensor
 
 from callboard.kernels.attention.interface import AttentionBatch
 from callboard.kernels.attention.triton_attention import TritonAttention
-from callboard.kernels.attention.tuning import ExtendTile, Tuning
+from callboard.kernels.attention.tuning import DecodeTile, ExtendTile, Tuning
 from callboard.kernels.kv_pool import KVPool
 
 from ..triton_device import DEVICE
 
 # Small blocks, so that short rows have several parts, tiles and blocks.
 TILE = ExtendTile(16, 16, programs=12)
-SMALL = Tuning(decode_keys=16, programs=12, smallest_part=16, extend=TILE, short=TILE)
+ROW = DecodeTile(keys=16, programs=12, smallest_part=16)
+SMALL = Tuning(decode=ROW, own=ROW, extend=TILE, short=TILE)
 MIXED = [(5, 5), (20, 41), (1, 1), (1, 70), (1, 16), (1, 33)]
 
 
