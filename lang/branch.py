@@ -72,6 +72,14 @@ class Branch(Stream):
         if self._kin is not None:
             self._kin.dismiss((self,))
 
+    def _give_up_leases(self) -> None:
+        """Have nothing kept for it any more, but for who joins it as it is."""
+        kin = self._kin
+        if kin is None or not kin.joining or self.error is not None:
+            super()._give_up_leases()
+        else:
+            kin.leases += (self.lease, *self.inherited) if self.lease else self.inherited
+
     def _leave(self) -> None:
         super()._leave()
         kin, self._kin = self._kin, None
@@ -84,15 +92,17 @@ class Kin:
 
     on_error: "raise" lets the others go on and raises at the join; "cancel" ends them at once; "collect" lets them
     go on and raises nothing.  joining: a join waits for them that takes their KV as it is.
+    leases: of those that have ended since, for the join.
     """
 
-    __slots__ = ("bell", "branches", "failed", "joining", "left", "on_error")
+    __slots__ = ("bell", "branches", "failed", "joining", "leases", "left", "on_error")
 
     def __init__(self, parent: StreamState, offsets: list[int], on_error: str) -> None:
         first = parent.branched
         parent.branched += len(offsets)
         self.on_error = on_error
         self.joining = False
+        self.leases: tuple[int, ...] = ()
         self.failed: Branch | None = None  # the first that failed by itself
         self.bell = Bell()  # rung when the last is gone
         self.branches = tuple(

@@ -39,8 +39,9 @@ def go_on(stream: Stream) -> None:
         stream.timer = None
     if stream.paused:
         stream.paused = False
-        if stream.lease:
-            stream.backend.resume(stream.lease)
+        for lease in (stream.lease, *stream.inherited):
+            if lease:
+                stream.backend.resume(lease)
 
 
 async def pause(stream: Stream) -> None:
@@ -58,6 +59,8 @@ async def pause(stream: Stream) -> None:
     stream.paused = True
     if stream.lease:
         backend.pause(stream.lease, b"" if tokens is None or transcript.joins else transcript.tokens + tokens)
+    for lease in stream.inherited:
+        backend.pause(lease, b"")
 
 
 async def _foresee(stream: Stream) -> bytes | None:

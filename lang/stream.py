@@ -139,9 +139,15 @@ class Stream(StreamState):
         if self.track is not None:
             self.track.end(self.error)
         go_on(self)
-        if self.lease:
-            self.backend.release(self.lease)
+        for kin in self.forks:
+            self.forget(kin)
+        self._give_up_leases()
         self.ring()
+
+    def _give_up_leases(self) -> None:
+        """Have nothing kept for it any more."""
+        for lease in (self.lease, *self.inherited) if self.lease else self.inherited:
+            self.backend.release(lease)
 
     async def _wait_for_more(self) -> None:
         """Wait until more is said, or it is to end; if that takes long, the program waits on the outside world."""

@@ -33,9 +33,9 @@ class StreamState(Job):
 
     __slots__ = (
         "_bell", "_idle", "_task", "_text_bell", "_trace", "ahead", "backend", "begun", "branched", "defaults", "ended",
-        "error", "executed", "foreseen", "forks", "gone", "lease", "loop", "observed", "over", "paused", "performer",
-        "returned", "role", "root", "scopes", "seen_outside", "steps", "submitted", "thread", "timer", "track",
-        "transcript", "variables",
+        "error", "executed", "foreseen", "forks", "gone", "inherited", "lease", "loop", "observed", "over", "paused",
+        "performer", "returned", "role", "root", "scopes", "seen_outside", "steps", "submitted", "thread", "timer",
+        "track", "transcript", "variables",
     )  # fmt: skip
 
     def __init__(self, name: str, backend: Backend, defaults: Defaults, parent: StreamState | None = None) -> None:
@@ -59,6 +59,7 @@ class StreamState(Job):
         self.executed = 0  # steps
         self.root: StreamState | None = None if parent is None else parent.root or parent  # of a branch: its program
         self.lease = 0  # under which a backend with a cache keeps what it has said; 0 before it has generated
+        self.inherited: tuple[int, ...] = ()  # leases of branches that are joined as they are, until it asks for more
         self.paused = False  # the backend knows that the program waits on the outside world
         self.timer: asyncio.TimerHandle | None = None  # while it may begin to
         self.foreseen: tuple[str, bool, bytes] | None = None  # text, whether it begins a sequence, its tokens
@@ -90,8 +91,10 @@ class StreamState(Job):
         self.look()
 
     def forget(self, kin: Any) -> None:
-        """Own the branches of a fork no longer, for nothing of them is left."""
+        """Own the branches of a fork no longer, for nothing of them is left but leases, which are its own now."""
         self.forks = tuple(other for other in self.forks if other is not kin)
+        self.inherited += kin.leases
+        kin.leases = ()
 
     def look(self) -> None:
         """Look at what was appended, or at the end, if it waits for either."""
@@ -116,9 +119,13 @@ class StreamState(Job):
     def leased_prompt(self) -> Prompt:
         """Give what it has said, to ask the backend for something of which the KV is kept for it.
 
-        The whole program's number is in it, too: by that a backend knows what its branches are out for.
+        The whole program's number is in it, too: by that a backend knows what its branches are out for.  What they have
+        left is kept for it from here on.
         """
         lease, root = self.leased(), self.root
+        for other in self.inherited:
+            self.backend.release(other)
+        self.inherited = ()
         return self.transcript.prompt(lease, lease if root is None else root.leased(), joining=self.joining)
 
     @property

@@ -119,3 +119,58 @@ async def test_a_program_that_is_cancelled_gives_its_lease_up() -> None:
             assert await leases(engine) == 1
             tasks.cancel_scope.cancel()
         assert await leases(engine) == 0
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_branches_that_are_joined_as_they_are_stay_leased_until_their_program_goes_on(
+    together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cb.global_config, "enable_parallel_encoding", together)
+    counted: list[int] = []
+
+    @cb.function
+    async def program(s: Any) -> None:
+        s += "One "
+        forks = s.fork(3)
+        forks += lambda index: f"part {index} " + cb.gen("b", max_tokens=2)
+        inner = forks[0].fork(2)
+        inner += "or " + cb.gen("c", max_tokens=2)
+        await inner.ajoin("concate_and_append")
+        await forks.ajoin("concate_and_append")
+        counted.append(await leases(engine))
+        s += "So " + cb.gen("d", max_tokens=2)
+        await s.aget("d")
+        counted.append(await leases(engine))
+
+    @cb.function
+    async def ended(s: Any) -> None:
+        s += "One "
+        forks = s.fork(3)
+        forks += cb.gen("b", max_tokens=2)
+        await forks.ajoin("concate_and_append")
+
+    async with Engine(threads=1) as engine:
+        await program.arun(backend=engine, ignore_eos=True)
+        assert counted == [1 + 3 + 2 if together else 1, 1]
+        assert await leases(engine) == 0
+        await ended.arun(backend=engine, ignore_eos=True)
+        assert await leases(engine) == 0
+
+
+async def test_what_strangers_ask_for_between_a_join_and_the_next_generation_evicts_nothing_of_its_branches() -> None:
+    @cb.function
+    async def program(s: Any) -> None:
+        s += "A stem of it. "
+        forks = s.fork(3)
+        forks += lambda index: f"Part {index}: " + cb.gen("part", max_tokens=4 + index)
+        await forks.ajoin("concate_and_append")
+        for index in range(8):
+            await engine.complete([10 + index] * 40, SamplingParams(max_new_tokens=2, ignore_eos=True))
+        s += "So: " + cb.gen("answer", max_tokens=2)
+
+    async with Engine(threads=1, max_rows=4, kv_slots=160) as engine:
+        state = await program.arun(backend=engine, ignore_eos=True)
+        assert (await engine.statistics())["scheduler"]["evicted_tokens"] > 0
+        answer = state.get_meta_info("answer")
+        tail = len(await engine.encode("So: ", beginning=False)) // 4
+        assert answer["cached_tokens"] == answer["prompt_tokens"] - tail
