@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Self
@@ -83,7 +84,8 @@ class Batch:
             while (state := wait_in(loop, feed.next, instead)) is not None:
                 yield state
         finally:
-            wait_in(loop, feed.close, instead)
+            if not sys.is_finalizing():  # else the house has closed, and this with it
+                wait_in(loop, feed.close, instead)
 
     async def collect(self) -> list[ProgramState]:
         """Do what awaiting does, as a coroutine."""

@@ -38,6 +38,8 @@ class Program:
     ) -> None:
         if not callable(body):
             raise InvalidRequest("function", f"{body!r:.80} is not a function")
+        if inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body):
+            raise InvalidRequest("function", "it has a `yield`, so calling it runs nothing; let it return what it has")
         parameters = list(inspect.signature(body).parameters.values())
         if not parameters or parameters[0].kind not in (
             inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD,

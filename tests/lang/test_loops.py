@@ -245,6 +245,19 @@ def test_a_script_ends_by_itself_even_in_the_middle_of_a_program() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "running\nleft\n", "")
 
 
+def test_a_script_ends_quietly_with_a_batch_that_was_left_in_the_middle() -> None:
+    done = _script(
+        "import callboard as cb\n"
+        "cb.set_default_backend(cb.NullBackend(latency_s=0.01))\n"
+        "@cb.function\n"
+        "def body(s):\n"
+        "    s += cb.gen('x')\n"
+        "states = body.run_batch([{}] * 10_000, num_threads=1, generator_style=True)\n"
+        "print(next(states)['x'])\n"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "null\n", "")
+
+
 FORKED = """
 import os
 import callboard as cb

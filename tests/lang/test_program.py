@@ -232,6 +232,15 @@ async def test_wrong_arguments_are_refused_before_anything_runs(null: NullBacken
 
 
 def test_a_program_needs_a_state_and_free_names() -> None:
+    def generator(s: Any) -> Any:
+        yield s
+
+    async def asynchronous_generator(s: Any) -> Any:
+        yield s
+
+    for body in (generator, asynchronous_generator):
+        with pytest.raises(cb.InvalidRequest, match="it has a `yield`"):
+            cb.function(body)
     with pytest.raises(cb.InvalidRequest, match="first parameter"):
         cb.function(lambda: None)
     with pytest.raises(cb.InvalidRequest, match="'temperature'.*rename"):
