@@ -45,7 +45,7 @@ class Answer(AsyncGenerator[Delta, None]):
     async def __anext__(self) -> Delta:
         try:
             reader = self._reader or await self._ask()
-            while not reader.news:
+            while reader.news is None:
                 if reader.over:
                     raise reader.end()
                 await reader

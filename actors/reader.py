@@ -31,16 +31,18 @@ class Reader(Sleeper):
     GenerationFailed, one that somebody aborted raises Aborted, at every wait from then on.
 
     waker: what wakes its owner; readers that have one in common are woken together.  patient: its owner wants to be
-    woken only at the end.  over: whether the terminal event has arrived (it may still wait to be read).
+    woken only at the end.  news: the first of what waits, if anything does; the last may have `finish`.  over: whether
+    the terminal event has arrived (it may still wait to be read).
     """
 
-    __slots__ = ("_error", "_patient", "news", "over", "request")
+    __slots__ = ("_error", "_patient", "_several", "news", "over", "request")
 
     def __init__(self, request: int, waker: Waker | None = None, *, patient: bool = False) -> None:
         super().__init__(Waker() if waker is None else waker)
         self.request = request
         self.over = False
-        self.news: list[Delta] = []  # the last one may have `finish`
+        self.news: Delta | None = None
+        self._several: list[Delta] | None = None  # all that waits, if that is more than one
         self._patient = patient
         self._error: Exception | None = None
 
@@ -54,11 +56,17 @@ class Reader(Sleeper):
             if self._error is not None:
                 delta = msgspec.structs.replace(delta, finish=None)
         if delta.text or delta.tokens or delta.input_logprobs or delta.finish is not None:
-            self.news.append(delta)
+            if self.news is None:  # a reader that keeps up
+                self.news = delta
+            elif self._several is None:
+                self._several = [self.news, delta]
+            else:
+                self._several.append(delta)
         elif not self.over:
             return
         if self.sleeps and (self.over or not self._patient):
-            self.wake()
+            self.sleeps = False
+            self.waker.wake(self)
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it has ended."""
@@ -72,18 +80,18 @@ class Reader(Sleeper):
         return StopAsyncIteration() if self._error is None else self._error
 
     def take(self) -> Delta:
-        """Give what waits, at least one delta, as one."""
-        news = self.news
-        if len(news) == 1:  # a reader that keeps up
-            return news.pop()
-        self.news = []
-        return _merged(news)
+        """Give all that waits, as one delta; only where there is news."""
+        news, self.news = self.news, None
+        if self._several is not None:
+            news, self._several = _merged(self._several), None
+        assert news is not None, "there is news"
+        return news
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Delta:
-        while not self.news:
+        while self.news is None:
             if self.over:
                 raise self.end()
             await self

@@ -30,7 +30,8 @@ class Waker:
         left = iter(due)
         try:
             for sleeper in left:
-                sleeper.resume()
+                callback, sleeper.callback = sleeper.callback, None
+                sleeper.context.run(callback, sleeper)
         finally:  # a task that ends with KeyboardInterrupt or SystemExit ends this callback too, and no other's sleep
             for sleeper in left:
                 self.wake(sleeper)
@@ -40,21 +41,22 @@ class Sleeper:
     """Let one task wait until it is woken; awaited again and again, where a future is awaited once.
 
     To asyncio's tasks it looks like a future: they ask for its loop, leave a callback, and look at its result.
+
+    sleeps: whether a task waits here that nobody has woken yet.  callback, context: what the task left, for the waker.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_cancelled", "_context", "_waker", "sleeps")
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "callback", "context", "sleeps", "waker")
 
     def __init__(self, waker: Waker) -> None:
-        self._waker = waker
+        self.waker = waker
         self._asyncio_future_blocking = False
-        self._callback: Callable[[Any], object] | None = None
-        self._context: Any = None
+        self.callback: Callable[[Any], object] | None = None
+        self.context: Any = None
         self._cancelled: asyncio.CancelledError | None = None
         self.sleeps = False
-        """Whether a task waits here that nobody has woken yet."""
 
     def __await__(self) -> Generator[Any, None, None]:
-        if self._callback is not None:
+        if self.callback is not None:
             raise RuntimeError("two tasks wait for the same news; let one of them read and hand on")
         self._asyncio_future_blocking = True
         yield self
@@ -63,20 +65,15 @@ class Sleeper:
         """Let the task that sleeps here go on soon."""
         if self.sleeps:
             self.sleeps = False
-            self._waker.wake(self)
-
-    def resume(self) -> None:
-        """Let it go on now: for the waker, outside of any task."""
-        callback, self._callback = self._callback, None
-        self._context.run(callback, self)
+            self.waker.wake(self)
 
     # --- what a task asks a future for -----------------------------------------------------------------------------
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._waker.loop
+        return self.waker.loop
 
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
-        self._callback, self._context = callback, context
+        self.callback, self.context = callback, context
         self.sleeps = True
 
     def result(self) -> None:
