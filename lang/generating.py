@@ -155,6 +155,8 @@ async def _listen_to_all(
 ) -> None:
     several = zip(voices, sampling.spread(len(voices)), strict=True)
     await together([partial(voice.listen, backend.generate(prompt, one)) for voice, one in several])
+    for voice in voices:  # one that was cancelled, and not by us, has not listened to the end
+        _expect_whole(voice.generation.finish)
 
 
 async def _learn_texts(voices: tuple[_Voice, ...], stream: StreamState) -> None:

@@ -125,7 +125,7 @@ class Stream(StreamState):
         finally:
             self._task = None
             if not self.over:
-                self.fail(failure or Aborted(f"{self.name} ended early"))
+                self.fail(failure or Aborted(f"{self.name} ended early: its backend was closed, or cancelled it"))
             if self.forks:
                 await self._end_branches()
             self._leave()
