@@ -1,7 +1,7 @@
-"""Products of few tokens with a weight, where a step is bound by the weights' bytes and by the number of kernels.
+"""Products of one token with a weight, where a step is bound by the weights' bytes and by the number of kernels.
 
 One kernel norms x, multiplies, and adds to the residual stream or gates; a layer of a decode step of one request is
-then six kernels.  Shape suffixes:  T tokens    I inputs    O outputs    F gated outputs, O / 2
+then six kernels.  Shape suffixes:  T tokens, one    I inputs    O outputs    F gated outputs, O / 2
 """
 
 from __future__ import annotations
@@ -11,21 +11,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["TOKENS_LIMIT", "Tuning", "skinny_linear", "takes"]
+__all__ = ["SkinnyTuning", "skinny_linear", "takes"]
 
-# With more tokens cuBLAS is as fast or faster (bench/LOG.md).
-TOKENS_LIMIT = 1
 # A program's tile wants this many programs before it is made larger: two for each multiprocessor of an H200.
 _PROGRAMS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Tuning:
+class SkinnyTuning:
     """How a product is cut into programs.
 
     block_outputs: outputs a program computes (for a gated product, of each half).  block_inputs: inputs it multiplies
-    at a time, a power of two as block_outputs is.  tensor_cores: multiply 16 tokens at once, however few there are,
-    with `stages` tiles under way; else each thread multiplies, for one token only.
+    at a time, a power of two as block_outputs is.
     dependent: launch before the kernel before has ended and load weights meanwhile (programmatic dependent launch);
     every kernel launched so waits for its predecessor before it touches what another kernel wrote.
     """
@@ -33,31 +30,24 @@ class Tuning:
     block_outputs: int
     block_inputs: int
     warps: int = 4
-    tensor_cores: bool = True
-    stages: int = 4
     dependent: bool = False
 
     @classmethod
-    def of(cls, tokens: int, inputs: int, outputs: int, *, gated: bool) -> Tuning:
+    def of(cls, inputs: int, outputs: int, *, gated: bool) -> SkinnyTuning:
         """Choose for a shape.  outputs: the weight's, both halves if gated."""
         halves = 2 if gated else 1
         wide = 1 << (inputs - 1).bit_length()
-        if tokens == 1:
-            rows = next((rows for rows in (8, 4) if outputs >= rows * _PROGRAMS), 2)
-            # With few programs a step's latency would count as often as there are steps: then take all inputs at once.
-            at_once = 1024 if rows == 8 else 4096
-            block_inputs = max(8, min(at_once, wide))
-            warps = max(4, block_inputs // 512)
-            return cls(max(1, rows // halves), block_inputs, warps, tensor_cores=False, dependent=True)
-        rows = next((rows for rows in (64, 32) if outputs * 2 >= rows * _PROGRAMS), 16 * halves)
-        return cls(rows // halves, max(16, min(256, wide)), warps=max(1, min(4, rows // halves // 8)))
+        rows = next((rows for rows in (8, 4) if outputs >= rows * _PROGRAMS), 2)
+        # With few programs a step's latency would count as often as there are steps: then take all inputs at once.
+        block_inputs = max(8, min(1024 if rows == 8 else 4096, wide))
+        return cls(max(1, rows // halves), block_inputs, max(4, block_inputs // 512), dependent=True)
 
 
 def takes(x_TI: Tensor, weight_IO: Tensor) -> bool:
-    """Tell whether `skinny_linear` computes this product: few tokens, half precision, a GPU, weight rows [O, I]."""
+    """Tell whether `skinny_linear` computes this product: one token, half precision, a GPU, weight rows [O, I]."""
     return (
         x_TI.is_cuda
-        and x_TI.shape[0] <= TOKENS_LIMIT
+        and x_TI.shape[0] == 1
         and x_TI.dtype in {torch.bfloat16, torch.float16}
         and weight_IO.dtype == x_TI.dtype
         and weight_IO.stride() == (1, weight_IO.shape[0])
@@ -77,7 +67,7 @@ def skinny_linear(
     residual_TO: Tensor | None = None,
     gated: bool = False,
     dtype: torch.dtype | None = None,
-    tuning: Tuning | None = None,
+    tuning: SkinnyTuning | None = None,
 ) -> Tensor:
     """Multiply by a weight, summing in float32, after a norm and before an addition or a gate, in one kernel.
 
@@ -87,9 +77,9 @@ def skinny_linear(
     """
     tokens, inputs = x_TI.shape
     outputs = weight_IO.shape[1]
-    tuning = tuning or Tuning.of(tokens, inputs, outputs, gated=gated)
-    if tokens > 1 and not tuning.tensor_cores:
-        raise ValueError(f"skinny_linear: {tokens} tokens need the tensor cores; tuning.tensor_cores is False")
+    tuning = tuning or SkinnyTuning.of(inputs, outputs, gated=gated)
+    if tokens != 1:
+        raise ValueError(f"skinny_linear: x has {tokens} tokens; it must have one")
     if weight_IO.shape[0] != inputs:
         raise ValueError(f"skinny_linear: x has {inputs} inputs, the weight {weight_IO.shape[0]}; they must be equal")
     if residual_TO is None:

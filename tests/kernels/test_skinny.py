@@ -1,4 +1,4 @@
-"""Products of few tokens, with what is fused around them, agree with float64 in Triton's interpreter and on a GPU."""
+"""Products of one token, with what is fused around them, agree with float64 in Triton's interpreter and on a GPU."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from torch.nn import functional
 from .triton_device import DEVICE  # before what imports triton
 
 # isort: split
-from callboard.kernels.skinny import TOKENS_LIMIT, Tuning, skinny_linear, takes
+from callboard.kernels.skinny import SkinnyTuning, skinny_linear, takes
 
-SMALL = Tuning(4, 32, tensor_cores=False)
-WIDE = Tuning(16, 32, warps=2, stages=2)
+SMALL = SkinnyTuning(4, 32)
 
 
 def random(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
@@ -38,7 +37,6 @@ def distance(given: Tensor, reference: Tensor) -> float:
     return float((given.double() - reference).norm() / reference.norm())
 
 
-@pytest.mark.parametrize("tuning", [SMALL, WIDE], ids=["threads", "tensor_cores"])
 @pytest.mark.parametrize(
     ("dtype", "normed", "biased", "gated"),
     [
@@ -49,49 +47,36 @@ def distance(given: Tensor, reference: Tensor) -> float:
         (torch.bfloat16, True, True, True),
     ],
 )
-def test_norm_product_bias_and_gate(
-    tuning: Tuning, dtype: torch.dtype, normed: bool, biased: bool, gated: bool
-) -> None:
+def test_norm_product_bias_and_gate(dtype: torch.dtype, normed: bool, biased: bool, gated: bool) -> None:
     torch.manual_seed(1)
-    tokens = 3 if tuning.tensor_cores else 1
     # 80 inputs and 48 outputs, or 24 of each half: the last block is not whole, nor the last step
-    x_TI, weight_IO = random(tokens, 80, dtype=dtype), random(48, 80, dtype=dtype).t()
+    x_TI, weight_IO = random(1, 80, dtype=dtype), random(48, 80, dtype=dtype).t()
     norm_I = random(80, dtype=dtype) if normed else None
     bias_O = random(48, dtype=dtype) if biased else None
     result = skinny_linear(
-        x_TI, weight_IO, bias_O=bias_O, norm_I=norm_I, epsilon=1e-5, gated=gated, dtype=torch.float32, tuning=tuning
+        x_TI, weight_IO, bias_O=bias_O, norm_I=norm_I, epsilon=1e-5, gated=gated, dtype=torch.float32, tuning=SMALL
     )
-    # The tensor cores take x * norm rounded to the weights' precision; threads keep float32.
-    tolerance = 1e-2 if normed and tuning.tensor_cores else 1e-5
     assert result.dtype == torch.float32
-    assert distance(result, wanted(x_TI, weight_IO, norm_I, bias_O, gated)) < tolerance
+    assert distance(result, wanted(x_TI, weight_IO, norm_I, bias_O, gated)) < 1e-5
 
 
-@pytest.mark.parametrize(("tokens", "inputs", "outputs"), [(1, 80, 48), (2, 64, 32), (16, 128, 48)])
-def test_the_residual_takes_the_product_in_place(tokens: int, inputs: int, outputs: int) -> None:
+@pytest.mark.parametrize(("inputs", "outputs"), [(80, 48), (64, 32), (128, 48)])
+def test_the_residual_takes_the_product_in_place(inputs: int, outputs: int) -> None:
     torch.manual_seed(2)
-    x_TI, weight_IO, residual_TO = random(tokens, inputs), random(outputs, inputs).t(), random(tokens, outputs)
+    x_TI, weight_IO, residual_TO = random(1, inputs), random(outputs, inputs).t(), random(1, outputs)
     sum_TO = residual_TO.double() + wanted(x_TI, weight_IO, None, None, False)
     assert skinny_linear(x_TI, weight_IO, residual_TO=residual_TO) is residual_TO
     assert distance(residual_TO, sum_TO) < 1e-2
 
 
-def test_tokens_do_not_change_each_other() -> None:
-    torch.manual_seed(3)
-    x_TI, weight_IO, norm_I = random(5, 64), random(32, 64).t(), random(64)
-    alone = skinny_linear(x_TI[2:4], weight_IO, norm_I=norm_I, epsilon=1e-5)
-    x_TI[0], x_TI[4] = 1e4, -1e-4
-    assert torch.equal(skinny_linear(x_TI, weight_IO, norm_I=norm_I, epsilon=1e-5)[2:4], alone)
-
-
 def test_a_mismatch_is_refused_by_name() -> None:
-    x_TI, weight_IO = random(2, 64), random(32, 64).t()
+    x_TI, weight_IO = random(1, 64), random(32, 64).t()
     with pytest.raises(ValueError, match="x has 48 inputs, the weight 64"):
-        skinny_linear(random(2, 48), weight_IO)
-    with pytest.raises(ValueError, match=r"the residual is \(2, 16\)"):
-        skinny_linear(x_TI, weight_IO, residual_TO=random(2, 16))
-    with pytest.raises(ValueError, match="2 tokens need the tensor cores"):
-        skinny_linear(x_TI, weight_IO, tuning=SMALL)
+        skinny_linear(random(1, 48), weight_IO)
+    with pytest.raises(ValueError, match=r"the residual is \(1, 16\)"):
+        skinny_linear(x_TI, weight_IO, residual_TO=random(1, 16))
+    with pytest.raises(ValueError, match="x has 2 tokens; it must have one"):
+        skinny_linear(random(2, 64), weight_IO)
 
 
 def test_a_cpu_keeps_its_own_products() -> None:
@@ -100,19 +85,19 @@ def test_a_cpu_keeps_its_own_products() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
-@pytest.mark.parametrize("tokens", [1, 2, 7, 16])
 @pytest.mark.parametrize(
     ("inputs", "outputs"),
     [(4096, 6144), (4096, 28672), (14336, 4096), (4096, 4096), (1024, 4096), (2048, 1024), (1024, 6144), (3072, 1024)],
 )
-def test_real_shapes(tokens: int, inputs: int, outputs: int) -> None:
+def test_real_shapes(inputs: int, outputs: int) -> None:
     torch.manual_seed(4)
-    x_TI, weight_IO, norm_I = random(tokens, inputs), (random(outputs, inputs) * 0.02).t(), random(inputs)
-    assert takes(x_TI, weight_IO) == (tokens <= TOKENS_LIMIT)
+    x_TI, weight_IO, norm_I = random(1, inputs), (random(outputs, inputs) * 0.02).t(), random(inputs)
+    assert takes(x_TI, weight_IO)
+    assert not takes(random(2, inputs), weight_IO)
     for gated in (False, True):
         result = skinny_linear(x_TI, weight_IO, norm_I=norm_I, epsilon=1e-5, gated=gated)
         assert distance(result, wanted(x_TI, weight_IO, norm_I, None, gated)) < 1e-2
-    residual_TO = random(tokens, outputs)
+    residual_TO = random(1, outputs)
     sum_TO = residual_TO.double() + wanted(x_TI, weight_IO, None, None, False)
     assert distance(skinny_linear(x_TI, weight_IO, residual_TO=residual_TO), sum_TO) < 1e-2
 
@@ -121,8 +106,8 @@ def test_real_shapes(tokens: int, inputs: int, outputs: int) -> None:
 @pytest.mark.skipif(DEVICE.type != "cuda", reason="needs a GPU")
 def test_what_is_launched_early_still_waits_for_its_input() -> None:
     torch.manual_seed(5)
-    early = Tuning(4, 1024, tensor_cores=False, dependent=True)
-    late = Tuning(4, 1024, tensor_cores=False)
+    early = SkinnyTuning(4, 1024, dependent=True)
+    late = SkinnyTuning(4, 1024)
     x_TI, weights = random(1, 1024), [(random(1024, 1024) * 0.03).t() for _ in range(50)]
     results = []
     for tuning in (early, late):
