@@ -40,76 +40,74 @@ class _Ordinary(dict[int, Delta | None]):
         return delta
 
 
-class _Output:
-    """What is known of one live request's output.
+class _Output(TextStream):
+    """The text of one live request, and what of its tokens is still to be told.
 
     # tokens:   [0, sent)       the client has them
-    #           [sent, seen)    `_held`: not wholly shown yet; `_logprobs` are those of its last ones
+    #           [sent, seen)    `_untold`: not wholly shown yet; `_logprobs` are those of its last ones
     """
 
-    __slots__ = ("_held", "_logprobs", "_ordinary", "cached_tokens", "prompt_tokens", "stream")
+    __slots__ = ("_logprobs", "_ordinary", "_untold", "cached_tokens", "prompt_tokens")
 
     def __init__(self, opened: Open, text: TokenText, ordinary: Mapping[int, Delta | None]) -> None:
-        self.stream = TextStream(text, opened.sampling.stop, opened.sampling.stop_regex)
+        super().__init__(text, opened.sampling.stop, opened.sampling.stop_regex)
         self._ordinary = ordinary
-        self._held: tuple[int, ...] = ()
+        self._untold: tuple[int, ...] = ()
         self._logprobs: tuple[TokenLogprob, ...] = ()
         self.prompt_tokens = opened.prompt_tokens
         self.cached_tokens = 0
         for token in np.frombuffer(opened.output, np.int32).tolist():
-            self.stream.feed(token)
+            self.feed(token)
 
     def take(self, token: int, logprob: TokenLogprob | None) -> Delta:
         """Take the next token; give what is new by it."""
-        stream = self.stream
-        if logprob is None and (delta := self._ordinary[token]) is not None and stream.passes(delta.text):
+        if logprob is None and (delta := self._ordinary[token]) is not None and self.passes(delta.text):
             return delta
-        text = stream.feed(token)
-        self._held += (token,)
+        text = self.feed(token)
+        self._untold += (token,)
         if logprob is not None:
             self._logprobs += (logprob,)
-        if stream.matched is None:
-            return self._let_go(text, None)
+        if self.matched is None:
+            return self._news(text, None)
         finish = Finish(
             reason="stop",
-            matched=stream.matched,
+            matched=self.matched,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
-            completion_tokens=stream.seen,
-            kept_tokens=stream.whole,
-            tail=stream.tail,
+            completion_tokens=self.seen,
+            kept_tokens=self.whole,
+            tail=self.tail,
         )
-        return self._let_go(text, finish)
+        return self._news(text, finish)
 
-    def finish(self, end: Finished, next_logprobs: bytes) -> Delta:
+    def close(self, end: Finished, next_logprobs: bytes) -> Delta:
         """Close an output the scheduler has ended; text that was held back comes with it."""
-        stream = self.stream
-        text = stream.finish()
+        text = self.finish()
         finish = Finish(
             reason=end.reason,
-            matched=end.matched if stream.matched is None else stream.matched,
+            matched=end.matched if self.matched is None else self.matched,
             message=end.message,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=end.cached_tokens,
             completion_tokens=end.completion_tokens,
             retractions=end.retractions,
-            kept_tokens=stream.whole,
-            tail=stream.tail,
+            kept_tokens=self.whole,
+            tail=self.tail,
         )
-        return self._let_go(text, finish, next_logprobs)
+        return self._news(text, finish, next_logprobs)
 
     def lose(self, request: int, offset: int) -> Delta:
         """End a request that the scheduler goes on with at `offset`, further than what is known of it."""
-        known = self.stream.seen
+        known = self.seen
         message = f"tokens {known} to {offset - 1} of request {request} were lost when the detokenizer restarted"
         return Delta(finish=Finish(reason="error", message=message, prompt_tokens=self.prompt_tokens))
 
-    def _let_go(self, text: str, finish: Finish | None, next_logprobs: bytes = b"") -> Delta:
+    def _news(self, text: str, finish: Finish | None, next_logprobs: bytes = b"") -> Delta:
         """Give text, and the tokens that are wholly shown and were not sent yet, with their log-probabilities."""
-        sent = self.stream.seen - len(self._held)
-        count = max(0, self.stream.whole - sent)
-        told = max(0, count - (len(self._held) - len(self._logprobs)))  # of those that are held the last have one
-        tokens, self._held = self._held[:count], self._held[count:]
+        sent = self.seen - len(self._untold)
+        count = max(0, self.whole - sent)
+        told = max(0, count - (len(self._untold) - len(self._logprobs)))  # of those that are held the last have one
+        tokens, self._untold = self._untold[:count], self._untold[count:]
         logprobs, self._logprobs = self._logprobs[:told], self._logprobs[told:]
         return Delta(text=text, tokens=tokens, logprobs=logprobs, next_logprobs=next_logprobs, finish=finish)
 
@@ -169,7 +167,7 @@ class Detokenizer(Actor[ToDetokenizer]):
         for request, offset, token in zip(requests, offsets, tokens, strict=True):
             if (output := outputs.get(request)) is None:
                 continue  # stopped or closed here; the scheduler's last step in flight does not know yet
-            known = output.stream.seen
+            known = output.seen
             if offset > known:
                 delta = output.lose(request, offset)
             elif offset < known or (finished and _is_dropped(finished.get(request), offset)):
@@ -185,7 +183,7 @@ class Detokenizer(Actor[ToDetokenizer]):
         for request, end in finished.items():
             if (output := outputs.pop(request, None)) is not None:
                 told.append(request)
-                news.append(output.finish(end, step.next_logprobs.get(request, b"")))
+                news.append(output.close(end, step.next_logprobs.get(request, b"")))
         if stopped:
             await self._wires.scheduler.tell(Stopped(tuple(stopped)))
         if news:

@@ -138,7 +138,7 @@ class TextStream:
 
         False where it has to be fed, which comes to the same for those that pass.
         """
-        if self._quiet and self._firsts.isdisjoint(text):
+        if self._quiet and (not self._firsts or self._firsts.isdisjoint(text)):
             self.seen += 1
             return True
         return False
