@@ -133,10 +133,10 @@ class Backend(ABC):
     def release(self, lease: int) -> None:  # noqa: B027
         """Keep nothing for this program any more; called once for each number given."""
 
-    def pause(self, lease: int, tokens: bytes) -> None:  # noqa: B027
+    def pause(self, lease: int, tokens: bytes, joins: bytes = b"") -> None:  # noqa: B027
         """Know that a program with a lease waits on the outside world: its KV goes before that of others.
 
-        tokens: int32, all that it has said so far, if it is to be computed meanwhile, else empty.
+        tokens: int32, all that it has said so far, if it is to be computed meanwhile, else empty.  joins: as Prompt's.
         """
 
     def resume(self, lease: int) -> None:  # noqa: B027

@@ -159,12 +159,18 @@ class Dispatcher(Actor[ToDispatcher]):
 
     def _hint(self, message: Paused | Resumed) -> None:
         """Pass on what may be lost: a program that can say no more in this context will not be computed."""
-        if isinstance(message, Paused) and len(message.tokens) // 4 >= self._options.context_length:
+        if isinstance(message, Paused) and not self._can_go_on(message):
             message = Paused(message.program)
         try:
             self._wires.scheduler.post(message)
         except MailboxFull:
             self._counts["hints_lost"] += 1
+
+    def _can_go_on(self, message: Paused) -> bool:
+        try:
+            return _reach(message.tokens, message.joins) < self._options.context_length
+        except ValueError:  # its next generation would be refused, too
+            return False
 
     def _live_requests(self) -> list[Open]:
         if self._live:  # whoever asks has lost the message it had at hand; an end in it would never be told again
@@ -172,18 +178,14 @@ class Dispatcher(Actor[ToDispatcher]):
         return [self._opened(request, entry) for request, entry in self._live.items()]
 
     def _verify(self, submit: Submit) -> int:
-        """Tell how far a prompt reaches: its tokens, or the position behind them if that is further.
-
-        Raises InvalidRequest or Overloaded for what is refused.
-        """
+        """Tell how far a prompt reaches; raises InvalidRequest or Overloaded for what is refused."""
         prompt_tokens, context = len(submit.prompt) // 4, self._options.context_length
         if not prompt_tokens:
             raise InvalidRequest("prompt", "it has no tokens; at least one is needed")
         try:
-            position = read_line(submit.prompt, submit.joins).position if submit.joins else prompt_tokens
+            reach = _reach(submit.prompt, submit.joins)
         except ValueError as error:
             raise InvalidRequest("joins", str(error)) from None
-        reach = max(prompt_tokens, position)
         if prompt_tokens < reach and reach + (submit.sampling.max_new_tokens > 0) > context:
             raise InvalidRequest("prompt", f"it reaches to position {reach}; the context holds {context}")
         if prompt_tokens + (submit.sampling.max_new_tokens > 0) > context:
@@ -252,3 +254,9 @@ class Dispatcher(Actor[ToDispatcher]):
             else:
                 self._counts["replayed"] += 1
                 self._wires.scheduler.post(self._generate(request, entry))
+
+
+def _reach(tokens: bytes, joins: bytes) -> int:
+    """Tell how far tokens reach: as far as they are many, or to the position behind them if that is further."""
+    columns = len(tokens) // 4
+    return max(columns, read_line(tokens, joins).position) if joins else columns

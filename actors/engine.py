@@ -172,9 +172,9 @@ class Engine(Backend):
         """Keep nothing for a program any more; the scheduler is told with the next request, when it may matter."""
         self._leases.release(lease)
 
-    def pause(self, lease: int, tokens: bytes) -> None:
+    def pause(self, lease: int, tokens: bytes, joins: bytes = b"") -> None:
         """Let a program's KV go before that of others, and compute `tokens` while there is nothing else to do."""
-        self._hint(Paused(lease, tokens, self._leases.namespace(lease)))
+        self._hint(Paused(lease, tokens, self._leases.namespace(lease), joins))
 
     def resume(self, lease: int) -> None:
         """Take a pause back; nothing is computed ahead for this program any more."""

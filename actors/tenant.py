@@ -63,8 +63,8 @@ class Tenant(Backend):
     def release(self, lease: int) -> None:
         self._engine.release(lease)
 
-    def pause(self, lease: int, tokens: bytes) -> None:
-        self._engine.pause(lease, tokens)
+    def pause(self, lease: int, tokens: bytes, joins: bytes = b"") -> None:
+        self._engine.pause(lease, tokens, joins)
 
     def resume(self, lease: int) -> None:
         self._engine.resume(lease)

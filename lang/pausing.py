@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ..actors.core import ActorDied
 from ..actors.errors import InvalidRequest
+from ..actors.joins import pack_joins
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -58,7 +59,8 @@ async def pause(stream: Stream) -> None:
         stream.lease = stream.lease or backend.lease()
     stream.paused = True
     if stream.lease:
-        backend.pause(stream.lease, b"" if tokens is None or transcript.joins else transcript.tokens + tokens)
+        said = b"" if tokens is None else transcript.tokens + tokens
+        backend.pause(stream.lease, said, pack_joins(transcript.joins) if said else b"")
     for lease in stream.inherited:
         backend.pause(lease, b"")
 

@@ -89,13 +89,15 @@ class Paused(Message, frozen=True):
     """A program waits on the outside world (a tool, a human): nothing of it is queued or running.
 
     Its KV goes before that of others when slots run short.  tokens: int32, all that it has said so far, to be computed
-    while nothing else is to do; empty if nothing is to be.  namespace: where its requests look in the cache (Submit).
+    while nothing else is to do; empty if nothing is to be.  namespace, joins: where its requests look in the cache, and
+    where branches are joined in the tokens (Submit).
     Passed on to the scheduler; lost without harm.
     """
 
     program: int
     tokens: bytes = b""
     namespace: str = ""
+    joins: bytes = b""
 
 
 class Resumed(Message, frozen=True):

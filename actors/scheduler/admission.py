@@ -101,7 +101,7 @@ class Admission:
         """Find, and lock, what the cache has of a request; of a joined one, whose lines it holds."""
         state = self._state
         if request.joined:
-            return state.assemblies.find(request)
+            return state.assemblies.find(request, request.match_limit)
         tree = state.memory.tree
         node, cached = request.end, request.matched
         if request.matched_version != tree.version:

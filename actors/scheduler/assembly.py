@@ -83,14 +83,16 @@ class Assemblies:
             sources = tuple(request.held[source] for source in origin.lines)
             self._tree.join(request.namespace_of(line), sources, origin.stem)
 
-    def find(self, request: Request) -> tuple[Node, int]:
-        """Find, and lock, what the cache has of a request whose lines are all held; it holds these by its own path."""
+    def find(self, request: Request, limit: int) -> tuple[Node, int]:
+        """Find, and lock, what the cache has of a request whose lines are all held; it holds these by its own path.
+
+        limit: how many columns may come from the cache.
+        """
         self._join(request, request.line)
-        tail = request.tokens[4 * request.base :]
-        node, known = self._tree.match(tail, request.match_limit - request.base, request.namespace_of(request.line))
+        node, known = self._tree.match(request.tokens[4 * request.base :], limit - request.base, request.namespace)
         self._tree.lock(node)
         self.let_go(request)
-        return node, min(request.base, request.match_limit) + known
+        return node, min(request.base, limit) + known
 
     def let_go(self, request: Request) -> None:
         """Unlock what a request holds."""

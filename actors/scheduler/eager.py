@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
-__all__ = ["Eager"]
+__all__ = ["Ahead", "Eager"]
 
 _BOUND = 1024  # programs; of more, those that paused first are forgotten
+
+
+class Ahead(NamedTuple):
+    """All the tokens of a program, where in the cache it will look for them, and where branches are joined in them."""
+
+    program: int
+    tokens: bytes
+    namespace: str = ""
+    joins: bytes = b""
 
 
 class Eager:
@@ -18,17 +28,17 @@ class Eager:
     def __init__(self) -> None:
         self.computed = 0
         self.used = 0
-        self._pending: OrderedDict[int, tuple[bytes, str]] = OrderedDict()  # by program: all its tokens, and where
+        self._pending: OrderedDict[int, Ahead] = OrderedDict()
         self._done: OrderedDict[int, tuple[int, int]] = OrderedDict()  # by program: from where to where it was computed
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def foresee(self, program: int, tokens: bytes, namespace: str = "") -> None:
-        """Note what a program will need, and where in the cache it will look, instead of what was noted."""
-        self.withdraw(program)
-        if tokens:
-            self._pending[program] = tokens, namespace
+    def foresee(self, ahead: Ahead) -> None:
+        """Note what a program will need instead of what was noted."""
+        self.withdraw(ahead.program)
+        if ahead.tokens:
+            self._pending[ahead.program] = ahead
             if len(self._pending) > _BOUND:
                 self._pending.popitem(last=False)
 
@@ -46,9 +56,9 @@ class Eager:
         self._pending.clear()
         self._done.clear()
 
-    def first(self) -> tuple[int, bytes, str] | None:
-        """Give a program, its tokens and its namespace, or None if there is none."""
-        return next(((program, *needed) for program, needed in self._pending.items()), None)
+    def first(self) -> Ahead | None:
+        """Tell what to compute next, if anything."""
+        return next(iter(self._pending.values()), None)
 
     def reached(self, program: int, start: int, end: int) -> None:
         """Note that a program's tokens at [start, end) were computed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..messages import Generate
 from ..sampling import SamplingParams
 from .draft import Draft
+from .eager import Ahead
 from .request import Request
 from .state import State
 
@@ -29,23 +30,30 @@ class Foresight:
         state, draft = self._state, self._draft
         if state.live or state.flights:
             return
-        memory, eager = state.memory, state.eager
-        while not draft.extends and (ahead := eager.first()) is not None:
-            program, tokens, namespace = ahead
-            node, start = memory.tree.match(tokens, namespace=namespace)
-            memory.tree.lock(node)  # its beginning makes no room for its end
-            size = memory.spare(min((len(tokens) >> 2) - start, state.options.eager_tokens))
-            if not size or program not in state.leases:
-                memory.tree.unlock(node)
-                eager.withdraw(program)
-                continue
-            chunk = tokens[: 4 * (start + size)]
-            message = Generate(-program, chunk, _FILL, lease=program, namespace=namespace)
-            request = Request(message, -1, 0)
-            request.expected = request.length  # what nobody else wanted to have computed is charged to nobody
-            row = state.rows.take(request, node, memory.tree.slots(node), 0)
-            state.rows.ended[row] = True
-            state.prefilling.append(row)
-            draft.extend(row, size)
-            draft.computing.clear()  # it is published as an answer is, for it has left
-            eager.reached(program, start, start + size)
+        while not draft.extends and (ahead := state.eager.first()) is not None:
+            if not self._begin(ahead):
+                state.eager.withdraw(ahead.program)
+
+    def _begin(self, ahead: Ahead) -> bool:
+        """Compute a chunk for a program; tell whether there was one, and room for it."""
+        state, memory, assemblies = self._state, self._state.memory, self._state.assemblies
+        program = ahead.program
+        message = Generate(-program, ahead.tokens, _FILL, lease=program, namespace=ahead.namespace, joins=ahead.joins)
+        request = Request(message, -1, 0)
+        if program not in state.leases or assemblies.gather(request):  # who joins branches computes what they lack
+            assemblies.let_go(request)
+            return False
+        node, start = assemblies.find(request, request.length)  # locked: its beginning makes no room for its end
+        size = memory.spare(min(request.length - start, state.options.eager_tokens))
+        if not size:
+            memory.tree.unlock(node)
+            return False
+        request.expected = start + size  # what nobody else wanted to have computed is charged to nobody
+        row = state.rows.take(request, node, memory.tree.slots(node), 0)
+        state.prefilling.append(row)
+        self._draft.extend(row, size)
+        self._draft.computing.clear()  # it is published as an answer is:
+        state.rows.ended[row] = True
+        state.leave(row)
+        state.eager.reached(program, start, start + size)
+        return True

@@ -13,7 +13,7 @@ from ..messages import Finished, FinishReason, Flushed, Generate, Paused
 from ..recorded import Recorded
 from .assembly import Assemblies
 from .counters import Counters
-from .eager import Eager
+from .eager import Ahead, Eager
 from .estimate import OutputEstimate
 from .fair_share import FairShare
 from .groups import Groups
@@ -122,7 +122,7 @@ class State:
         """Know that a program waits on the outside world, and what it will need."""
         self.leases.pause(message.program)
         if self.options.prefix_cache and self.options.eager_tokens:
-            self.eager.foresee(message.program, message.tokens, message.namespace)
+            self.eager.foresee(Ahead(message.program, message.tokens, message.namespace, message.joins))
 
     def resume(self, program: int) -> None:
         """Know that it waits no more; unknown programs are ignored."""

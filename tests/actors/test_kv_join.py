@@ -16,6 +16,7 @@ import torch
 import callboard as cb
 from callboard import Engine
 from callboard.actors.backend import Prompt
+from callboard.actors.completion import Completion
 from callboard.actors.errors import InvalidRequest
 from callboard.actors.joins import pack_joins
 from callboard.actors.messages import Delta, Generate
@@ -45,6 +46,9 @@ class Listening(Engine):
             tokens += delta.tokens
             logprobs += [item.logprob for item in delta.logprobs]
             yield delta
+
+    async def complete(self, prompt: Any, sampling: Any = None, **more: Any) -> Completion:
+        return Completion.of([delta async for delta in self.generate(prompt, sampling, **more)])
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +98,16 @@ def assert_said(logprobs: torch.Tensor, first: int, tokens: list[int], told: lis
     assert expected.argmax(-1).tolist() == tokens
     found = expected[torch.arange(len(tokens)), tokens]
     torch.testing.assert_close(found, torch.tensor(told), atol=2e-4, rtol=1e-4)
+
+
+def assert_said_behind_one_join(model: Any, joined: Prompt, answer: list[int], told: list[float]) -> None:
+    """Assert that of an answer behind branches at their stem's end."""
+    tokens, (start, count, *parts) = ids(joined.tokens), ids(joined.joins)
+    sizes = parts[::2]
+    pieces = [(start, 0, set[int]()), *((size, start, {0}) for size in sizes)]
+    behind = len(tokens) + len(answer) - start - sum(sizes)
+    pieces.append((behind, start + max(sizes), set(range(count + 1))))
+    assert_said(by_hand(model, tokens + answer, pieces), len(tokens), answer, told)
 
 
 def ids(data: bytes) -> list[int]:
@@ -177,14 +191,32 @@ async def test_however_branches_end_what_is_said_behind_their_join_is_right(llam
                 await engine.flush()
             state = await program.arun(backend=engine, **GREEDY)
             assert ends[1]["stop"][0] not in state["part"][1]
-            joined, answer, told = engine.heard[-1]
-        words, tokens = ids(joined.joins), ids(joined.tokens)
-        start, count, *parts = words
-        sizes = parts[::2]
-        pieces = [(start, 0, set[int]()), *((size, start, {0}) for size in sizes)]
-        behind = len(tokens) + len(answer) - start - sum(sizes)
-        pieces.append((behind, start + max(sizes), set(range(count + 1))))
-        assert_said(by_hand(model, tokens + answer, pieces), len(tokens), answer, told)
+            heard = engine.heard[-1]
+        assert_said_behind_one_join(model, *heard)
+
+
+async def test_text_that_is_computed_behind_a_join_while_its_program_waits_is_right(llama: tuple[Path, Any]) -> None:
+    rules = "These are the rules, and whoever goes on must follow every one of them. "
+
+    @cb.function
+    async def program(s: Any) -> None:
+        s += STEM
+        forks = s.fork(3)
+        forks += lambda index: f"Part {index}: " + cb.gen("part", max_tokens=4 + index)
+        await forks.ajoin("concate_and_append")
+        s += rules
+        wanted = len(await engine.encode(rules, beginning=False)) // 4
+        with anyio.fail_after(60):
+            while (await engine.statistics())["scheduler"]["eager_tokens"] < wanted:
+                await anyio.lowlevel.checkpoint()
+        s += cb.gen("answer", max_tokens=6, return_logprob=True)
+
+    folder, model = llama
+    async with listening(folder) as engine:
+        state = await program.arun(backend=engine, **GREEDY)
+    answer = state.get_meta_info("answer")
+    assert answer["cached_tokens"] == answer["prompt_tokens"] - 1
+    assert_said_behind_one_join(model, *engine.heard[-1])
 
 
 async def test_joins_in_branches_and_behind_joins_are_what_they_are_by_hand(llama: tuple[Path, Any]) -> None:

@@ -35,7 +35,7 @@ def noting(scripted: Any) -> Any:
         def release(self, lease: int) -> None:
             self.told.append(("release", lease))
 
-        def pause(self, lease: int, tokens: bytes) -> None:
+        def pause(self, lease: int, tokens: bytes, joins: bytes = b"") -> None:
             self.told.append(("pause", lease, len(tokens) // 4))
 
         def resume(self, lease: int) -> None:

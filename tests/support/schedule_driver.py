@@ -119,10 +119,10 @@ class ScheduleDriver:
         self.collect()
         return asked
 
-    def pause(self, program: int, tokens: Sequence[int] = (), namespace: str = "") -> None:
+    def pause(self, program: int, tokens: Sequence[int] = (), namespace: str = "", joins: bytes = b"") -> None:
         """Let a program wait on the outside world, behind these tokens."""
         self.programs.add(program)
-        self.state.pause(Paused(program, pack(tokens), namespace))
+        self.state.pause(Paused(program, pack(tokens), namespace, joins))
         self.collect()
 
     def resume(self, program: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from callboard.actors.joins import pack_joins
 from callboard.actors.messages import Step
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler.options import SchedulerOptions
@@ -215,3 +216,62 @@ def test_nobody_is_charged_for_it() -> None:
     run.run()
     assert run.state.eager.computed > len(SAID)
     assert run.state.queue.given("") == given > 0
+
+
+STEM, BRANCHES, TAIL = [1, 2, 3, 4, 5], [[6, 7, 8], [9, 10]], list(range(300, 340))
+JOINS = pack_joins([(5, 2, 3, 0, 2, 0)])
+
+
+def joined_program(run: ScheduleDriver) -> list[int]:
+    """Let program 7 join branches that are there, say more and wait; give all that it has said."""
+    run.submit(1, STEM, fill(), lease=7)
+    run.run()
+    for number, branch in enumerate(BRANCHES, 2):
+        run.submit(number, STEM + branch, fill(), lease=number)
+    run.run()
+    said = [*STEM, *BRANCHES[0], *BRANCHES[1], *TAIL]
+    run.pause(7, said, joins=JOINS)
+    return said
+
+
+def test_text_behind_joined_branches_is_computed_behind_all_of_them() -> None:
+    run = driver()
+    said = joined_program(run)
+    before = len(run.steps)
+    run.run()
+    assert sizes(run.steps[before:]) == [[(-7, 16)], [(-7, 16)], [(-7, 8)]], "of their text nothing is computed again"
+    assert {step.extends[0].begin.joined for step in run.steps[before:] if step.extends[0].begin} == {True}
+    after = run.submit(9, said, fill(3), lease=7, joins=JOINS)
+    run.run()
+    assert after.finish is not None
+    assert after.finish.cached_tokens == len(said) - 1
+    assert (run.state.eager.computed, run.state.eager.used) == (len(TAIL), len(TAIL) - 1)
+    run.verify()
+
+
+def test_branches_that_are_not_all_there_are_left_to_their_join() -> None:
+    run = driver()
+    joined_program(run)
+    run.state.flush()
+    run.pause(7, [*STEM, *BRANCHES[0], *BRANCHES[1], *TAIL], joins=JOINS)
+    before = len(run.steps)
+    run.run()
+    assert len(run.steps) == before
+    assert not run.state.eager
+    assert [root for root in run.state.memory.tree.roots() if root.name] == []
+    run.verify()
+
+
+def test_it_is_on_lease_with_its_branches() -> None:
+    run = driver(slots=100)
+    said = joined_program(run)
+    run.run()
+    for number in range(20, 26):
+        run.submit(number, [number] * 40, fill(2))
+        run.run()
+    assert run.state.memory.tree.evicted
+    after = run.submit(9, said, fill(3), lease=7, joins=JOINS)
+    run.run()
+    assert after.finish is not None
+    assert after.finish.cached_tokens == len(said) - 1
+    run.verify()

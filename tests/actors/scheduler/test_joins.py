@@ -225,6 +225,11 @@ def live(seed: int) -> ScheduleDriver:
         one.submit(number, tokens, sampling, joins=pack_joins(forks), lease=lease, released=(released,), joining=waited)
         while rng.random() < 0.7:
             (one.send if rng.random() < 0.6 else one.done)()
+        if joining.random() < 0.2:
+            more = [joining.randrange(6) for _ in range(joining.randrange(12))]
+            one.pause(joining.randrange(1, 4), tokens + more, joins=pack_joins(forks))
+            while joining.random() < 0.7:
+                (one.send if joining.random() < 0.6 else one.done)()
         if rng.random() < 0.15:
             one.abort(rng.randrange(number + 1))
         if rng.random() < 0.1:
