@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
@@ -16,8 +17,12 @@ __all__ = ["Crossing", "await_in", "running_loop", "wait_in"]
 
 R = TypeVar("R")
 
+_LOG = logging.getLogger("callboard.lang")
+
 LOOK_S = 1.0
 """How often a thread that waits looks whether the loop it waits for still runs."""
+BLOCKED = 5
+"""After how many looks at which nothing had begun it is said that the loop is blocked."""
 
 
 class Crossing(Generic[R]):
@@ -49,11 +54,17 @@ class Crossing(Generic[R]):
 
     def _wait_while_it_runs(self) -> bool:
         """Wait for the end; False if the loop has stopped, and not just between two tasks."""
-        looks = 0
+        stopped, looks = 0, 0
         while not self._done.wait(LOOK_S):
-            looks = 0 if self._loop.is_running() else looks + 1
-            if looks == 2:
+            stopped = 0 if self._loop.is_running() else stopped + 1
+            if stopped == 2:
                 return self._done.is_set()
+            looks += 1
+            if looks == BLOCKED and self._task is None:
+                _LOG.warning(
+                    "the loop in which the backend lives is blocked, and a thread waits for it: a body that waits for "
+                    "a thread or sleeps must be `async def`, or let a thread do its waiting"
+                )
         return True
 
     async def wait(self) -> R:

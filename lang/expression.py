@@ -39,6 +39,10 @@ class Expression(msgspec.Struct, frozen=True, gc=False):
     def __radd__(self, other: Expression | str) -> Sequence:
         return Sequence(flatten(other) + flatten(self))
 
+    def __format__(self, form: str) -> str:
+        """Refuse to be a part of an f-string: its text is not known there, and its repr would be said instead."""
+        raise InvalidRequest("expression", f"{self!r:.60} is in an f-string; put it behind the text: 'text' + gen(...)")
+
 
 class Gen(Expression, frozen=True, gc=False):
     """Generate text. options: what the call to `gen` asked for, as `gen_options` gives it.

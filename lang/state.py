@@ -225,6 +225,8 @@ class ProgramState:
         """Set a variable of this state."""
         if not isinstance(name, str) or not name:
             raise InvalidRequest("name", f"{name!r:.80} is not a non-empty string")
+        if isinstance(value, Expression):
+            raise InvalidRequest("value", f"{value!r:.80} is nothing yet; append it, and its name has the value")
         variable = Variable()
         variable.set(value)
         self._stream.variables[name] = variable

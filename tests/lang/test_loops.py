@@ -129,6 +129,23 @@ def test_a_loop_that_does_not_run_is_told_and_not_waited_for(monkeypatch: pytest
     loop.close()
 
 
+def test_a_thread_that_waits_for_a_blocked_loop_says_so(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    @cb.function
+    def blocking(s: Any) -> None:
+        thread.start()
+        while not caplog.records:
+            thread.join(0.01)
+
+    monkeypatch.setattr(crossing, "LOOK_S", 0.01)
+    backend = NullBackend()
+    thread = threading.Thread(target=lambda: question.run("a", backend=backend))
+    blocking.run(backend=backend)
+    thread.join()
+    assert "the loop in which the backend lives is blocked" in caplog.text
+
+
 def test_a_backend_that_cannot_start_says_why(house: House) -> None:
     class Broken(NullBackend):
         async def __aenter__(self) -> Any:

@@ -249,6 +249,21 @@ def test_a_program_needs_a_state_and_free_names() -> None:
         def body(s: Any, temperature: float) -> None: ...
 
 
+async def test_an_expression_is_appended_and_neither_formatted_nor_set(null: NullBackend) -> None:
+    @cb.function
+    def formatting(s: Any) -> None:
+        s += f"Q: {cb.gen('x')}"
+
+    @cb.function
+    def setting(s: Any) -> None:
+        s["x"] = "A: " + cb.gen("y")
+
+    with pytest.raises(cb.InvalidRequest, match=r"expression: Gen\(name='x'.* is in an f-string"):
+        await formatting.arun(backend=null)
+    with pytest.raises(cb.InvalidRequest, match=r"value: Sequence\(.* is nothing yet; append it"):
+        await setting.arun(backend=null)
+
+
 async def test_a_program_can_run_another(null: NullBackend) -> None:
     @cb.function
     def inner(s: Any, word: str) -> str:
