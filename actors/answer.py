@@ -53,7 +53,8 @@ class Answer(AsyncGenerator[Delta, None]):
             if self._healing is not None:
                 delta = await self._healing.read(delta)
         except BaseException:
-            self._end(None)
+            if self._reader is None or self._reader.callback is None:  # else another task reads on
+                self._end(None)
             raise
         if delta.finish is not None:
             self._end(delta.finish)

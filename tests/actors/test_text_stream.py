@@ -110,6 +110,48 @@ def test_text_stops_before_the_first_stop_string_and_tokens_with_it(kind: str, t
     assert tokenizer.decode(ids[: stream.whole]) + stream.tail == shown
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(TOKENIZERS)),
+    text=st.text(st.sampled_from("aβ stop\n東😀xyzTe"), min_size=1, max_size=40),
+    stops=st.lists(st.text(st.sampled_from("stop aβ\n東xT"), min_size=1, max_size=4), max_size=3),
+    expressions=st.lists(st.sampled_from([r"\d+\.", "s.{1,3}p"]), max_size=1),
+)
+def test_a_token_that_passes_is_as_if_it_had_been_fed(
+    kind: str, text: str, stops: list[str], expressions: list[str]
+) -> None:
+    tokenizer = TOKENIZERS[kind]
+    make = token_text(tokenizer)
+    alone = make(True)
+    fed, passed = (TextStream(make(True), stops, expressions) for _ in range(2))
+    for token in tokenizer.encode(text).ids:
+        said = alone.alone(token)
+        shown = said if said is not None and passed.passes(said) else passed.feed(token)
+        assert shown == fed.feed(token)
+        assert (passed.seen, passed.whole, passed.tail) == (fed.seen, fed.whole, fed.tail)
+        assert passed.matched == fed.matched
+        if fed.matched is not None:
+            return
+    assert passed.finish() == fed.finish()
+    assert (passed.whole, passed.tail, passed.matched) == (fed.whole, fed.tail, fed.matched)
+
+
+def test_ordinary_text_passes_unless_something_is_held_back_or_a_stop_may_begin_in_it() -> None:
+    make = token_text(byte_level(260))
+    a, first_byte = TOKENIZERS["byte-level"].encode("a").ids[0], byte_level(260).encode("😀").ids[0]
+    plain, stopping = TextStream(make(True)), TextStream(make(True), ("STOP",))
+    assert plain.passes("a")
+    assert stopping.passes("a")
+    assert not stopping.passes("aS")
+    stopping.feed(byte_level(260).encode("S").ids[0])
+    assert not stopping.passes("a")
+    plain.feed(first_byte)
+    assert not plain.passes("a")
+    assert plain.feed(a) == "\ufffda"
+    assert plain.passes("a")
+    assert not TextStream(make(True), expressions=("b",)).passes("a")
+
+
 def test_a_stop_expression_ends_the_text_where_it_first_ends() -> None:
     tokenizer = byte_level()
     text, stream = run(tokenizer, tokenizer.encode("The capital of France").ids, expressions=(r"it\w+ o",))
