@@ -10,7 +10,7 @@ import sys
 import threading
 from contextvars import Context, copy_context
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import anyio
 from anyio.abc import TaskGroup
@@ -45,7 +45,8 @@ class House:
     """Keep one background loop and the backends that were entered for the user; `close` ends them all.
 
     A backend the user entered with `async with` is the user's; one that is given un-entered is entered here on
-    first use and stays until `leave`, or `close`, which also runs when the interpreter exits.
+    first use and stays until `leave`, or `close`, which also runs when the interpreter exits.  One that has left is
+    not entered again.
     """
 
     def __init__(self) -> None:
@@ -58,6 +59,7 @@ class House:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
         self._bodies: WeakKeyDictionary[asyncio.AbstractEventLoop, Bodies] = WeakKeyDictionary()
+        self._left: WeakSet[Backend] = WeakSet()  # by `leave`
         self._stays: dict[int, _Stay] = {}  # by the identity of the backend; in the order they came
         self._group: TaskGroup | None = None
         self._context: Context = copy_context()
@@ -171,6 +173,8 @@ class House:
     async def _admit(self, backend: Backend, timeout_s: float | None = None) -> None:
         if home_of(backend) is not None:
             return
+        if backend in self._left:
+            raise RuntimeError("this backend was shut down; make another")
         stay = self._stays.get(id(backend))
         if stay is None:
             assert self._group is not None
@@ -186,6 +190,7 @@ class House:
 
     async def _dismiss(self, backend: Backend) -> None:
         if (stay := self._stays.get(id(backend))) is not None:
+            self._left.add(backend)
             await stay.end()
             if stay.failure is not None:
                 raise stay.failure

@@ -62,6 +62,8 @@ def test_a_script_runs_on_it_as_it_would_on_sglangs() -> None:
     assert sgl.global_config.default_backend is None
     with pytest.raises(RuntimeError, match="shut down"):
         runtime.generate("x")
+    with pytest.raises(RuntimeError, match="shut down"):  # and not loaded once more
+        ask.run(backend=runtime)
     runtime.shutdown()  # again: nothing to do
 
 
