@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
+import msgspec
 from greenlet import GreenletExit, getcurrent, greenlet
 
 __all__ = ["Bodies", "Body", "current_body"]
@@ -35,7 +36,7 @@ class Body(greenlet):
         while True:
             function = functions.pop()
             try:
-                end = _End(function(), None)
+                end = _End(function())
             except GreenletExit:  # thrown into a greenlet nobody will go on with
                 raise
             except BaseException as error:
@@ -76,19 +77,16 @@ class Bodies:
         return outcome.take()
 
 
-class _End:
+class _End(msgspec.Struct, eq=False):
     """How a function ended."""
 
-    __slots__ = ("_error", "_value")
-
-    def __init__(self, value: Any, error: BaseException | None) -> None:
-        self._value = value
-        self._error = error
+    value: Any = None
+    error: BaseException | None = None
 
     def take(self) -> Any:
         """Give what came of it, or raise its error; this, which an idle body holds on to, then holds neither."""
-        value, error = self._value, self._error
-        self._value = self._error = None
+        value, error = self.value, self.error
+        self.value = self.error = None
         if error is None:
             return value
         try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..actors.backend import Backend, Prompt
+from ..actors.backend import Prompt
 from ..actors.errors import Aborted, GenerationFailed
 from ..actors.messages import Delta, Finish
 from ..actors.reasoning import Markers, ReasoningParser
@@ -25,63 +25,55 @@ if TYPE_CHECKING:
 __all__ = ["generate"]
 
 
-class _Voice:
-    """One text of a generation, as it comes; the first of several is what the program goes on with."""
+class _Voice(msgspec.Struct, eq=False, gc=False):
+    """One text of a generation, as it comes; the first of several is what the program goes on with.
 
-    __slots__ = ("_parse", "_parser", "_stream", "_thought", "answer", "first", "generation")
+    thought, parser: where its reasoning goes, if that is told apart; the answer is then parsed at the end.
+    """
 
-    def __init__(
-        self, step: Generate, stream: StreamState, answer: Variable, thought: Variable | None, *, first: bool,
-        opened: bool,
-    ) -> None:  # fmt: skip
-        self._stream = stream
-        self.first = first
-        self.answer = answer
-        self._thought = thought
-        self._parser = None if step.markers is None else ReasoningParser(step.markers, opened=opened)
-        self._parse = step.parse
-        answer.origin = self.generation = Generation(step.parse if self._parser is None else None)
-        if self._parser is not None or step.variable.parts:
-            answer.heard = ""  # else it is a part of the transcript
-        if thought is not None:
-            thought.heard = ""
+    answer: Variable
+    generation: Generation
+    first: bool = True
+    thought: Variable | None = None
+    parser: ReasoningParser | None = None
+    parse: Callable[[str], Any] | None = None
 
-    async def listen(self, deltas: AsyncGenerator[Delta, None]) -> None:
+    async def listen(self, stream: StreamState, deltas: AsyncGenerator[Delta, None]) -> None:
         """Hear a generation to its end; raises what it fails with."""
         generation = self.generation
         try:
             async for delta in deltas:
                 generation.add(delta)
                 if delta.text:
-                    self.hear(delta.text)
+                    self.hear(stream, delta.text)
         except BaseException:
             await deltas.aclose()
             raise
         _expect_whole(generation.finish)
-        if self._parser is not None:
-            self._tell(*self._parser.finish(), last=True)
-            generation.parse, generation.text = self._parse, self.answer.heard or ""
+        if self.parser is not None:
+            self._tell(stream, *self.parser.finish(), last=True)
+            generation.parse, generation.text = self.parse, self.answer.heard or ""
 
-    def hear(self, text: str) -> None:
+    def hear(self, stream: StreamState, text: str) -> None:
         if self.first:
-            self._stream.transcript.hear(text)
-        if self._parser is not None:
-            thought, answer = self._parser.feed(text)
-            self._tell(thought, answer, last=self._parser.answering)
+            stream.transcript.hear(text)
+        if self.parser is not None:
+            thought, answer = self.parser.feed(text)
+            self._tell(stream, thought, answer, last=self.parser.answering)
         elif self.answer.heard is not None:
             self.answer.heard += text
-        self._stream.ring_text()
+        stream.ring_text()
 
-    def _tell(self, thought: str, answer: str, *, last: bool) -> None:
+    def _tell(self, stream: StreamState, thought: str, answer: str, *, last: bool) -> None:
         """Add to both parts; `last`: the reasoning is complete."""
         assert self.answer.heard is not None
         self.answer.heard += answer
-        variable = self._thought
+        variable = self.thought
         if variable is not None and not variable.ready:
             variable.heard = (variable.heard or "") + thought
             if last:
                 variable.set(variable.heard)
-                self._stream.ring()
+                stream.ring()
 
 
 async def generate(stream: Stream, step: Generate) -> None:
@@ -96,20 +88,21 @@ async def generate(stream: Stream, step: Generate) -> None:
     if transcript.joins:
         transcript.close_join()
     tokenized, start, prompt = not transcript.tail, transcript.length, stream.leased_prompt()
-    voice, *others = _voices(stream, step)
+    voices = _voices(stream, step)
+    voice = voices[0]
     variable.start = start
     stream.ring()
     sampling = step.sampling if step.markers is None else _behind_reasoning(stream, step, step.markers)
-    if not others:
-        others = ()  # a list would be one object more for the collector to look at, for as long as this waits
-        told = speculate(stream, step, prompt) if speculates(stream, step) else backend.generate(prompt, sampling)
-        await voice.listen(told)
+    if len(voices) == 1:
+        ahead = stream.defaults.overrun_tokens is not None and speculates(stream, step)
+        told = speculate(stream, step, prompt) if ahead else backend.generate(prompt, sampling)
+        await voice.listen(stream, told)
     else:
         if transcript.length:
             await backend.prefill(prompt)
-        await _listen_to_all((voice, *others), backend, prompt, sampling)
+        await _listen_to_all(voices, stream, prompt, sampling)
     if step.texts:
-        await _learn_texts((voice, *others), stream)
+        await _learn_texts(voices, stream)
     text, generation = transcript.text[start:], voice.generation
     finish = generation.finish
     assert finish is not None, "whoever has listened to the end knows it"
@@ -118,7 +111,7 @@ async def generate(stream: Stream, step: Generate) -> None:
         transcript.settle_output(generation.tokens, finish.kept_tokens, finish.tail, taken)
     else:  # nothing came, or the backend has no tokenizer and the text is all there is
         transcript.tail += text
-    for one in (voice, *others):
+    for one in voices:
         one.answer.set(text if one.answer.heard is None else one.answer.heard)
     if variable.parts:
         variable.set([part.value for part in variable.parts])
@@ -135,26 +128,33 @@ def _behind_reasoning(stream: StreamState, step: Generate, markers: Markers) -> 
     return msgspec.structs.replace(step.sampling, reasoning=msgspec.structs.replace(markers, opened=opened))
 
 
-def _voices(stream: StreamState, step: Generate) -> list[_Voice]:
-    if step.markers is None and not step.variable.parts:  # most are one text
-        return [_Voice(step, stream, step.variable, None, first=True, opened=False)]
-    answers = step.variable.parts or (step.variable,)
+def _voices(stream: StreamState, step: Generate) -> tuple[_Voice, ...]:
+    """Give the texts of a generation; the variables they go to know where they come from."""
+    variable, markers = step.variable, step.markers
+    if markers is None and not variable.parts:  # most are one text
+        variable.origin = generation = Generation(step.parse)
+        return (_Voice(variable, generation),)
+    answers = variable.parts or (variable,)
     thoughts = (None,) * len(answers) if step.thought is None else step.thought.parts or (step.thought,)
-    opened = step.markers is not None and stream.transcript.text.rstrip().endswith(step.markers.begin)
-    voices = [
-        _Voice(step, stream, answer, thought, first=index == 0, opened=opened)
-        for index, (answer, thought) in enumerate(zip(answers, thoughts, strict=True))
-    ]
-    if step.variable.parts:
-        step.variable.origin = [voice.generation for voice in voices]
-    return voices
+    opened = markers is not None and stream.transcript.text.rstrip().endswith(markers.begin)
+    voices: list[_Voice] = []
+    for answer, thought in zip(answers, thoughts, strict=True):
+        parser = None if markers is None else ReasoningParser(markers, opened=opened)
+        answer.origin = generation = Generation(step.parse if parser is None else None)
+        answer.heard = ""  # it is not simply a part of the transcript
+        if thought is not None:
+            thought.heard = ""
+        voices.append(_Voice(answer, generation, not voices, thought, parser, step.parse))
+    if variable.parts:
+        variable.origin = [voice.generation for voice in voices]
+    return tuple(voices)
 
 
 async def _listen_to_all(
-    voices: tuple[_Voice, ...], backend: Backend, prompt: Prompt, sampling: SamplingParams
+    voices: tuple[_Voice, ...], stream: StreamState, prompt: Prompt, sampling: SamplingParams
 ) -> None:
     several = zip(voices, sampling.spread(len(voices)), strict=True)
-    await together([partial(voice.listen, backend.generate(prompt, one)) for voice, one in several])
+    await together([partial(voice.listen, stream, stream.backend.generate(prompt, one)) for voice, one in several])
     for voice in voices:  # one that was cancelled, and not by us, has not listened to the end
         _expect_whole(voice.generation.finish)
 

@@ -221,7 +221,7 @@ class Program:
         return plain
 
     def _item(self, item: Any, backend: Backend, defaults: Defaults) -> Call:
-        if isinstance(item, Mapping):
+        if type(item) is dict or isinstance(item, Mapping):
             return self._checked((), dict(item), backend, defaults)
         if isinstance(item, (tuple, list)):
             free = [name for name in self._names if name not in self.bound]

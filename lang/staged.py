@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -59,36 +59,26 @@ class StagedStream(Stream):
         else:
             self._acting.cancel()
 
-    async def run(self) -> None:
-        """Perform the body, and execute until the end of both."""
-        try:
-            if not self.over:  # else it was called off before it began
-                await self._perform()
-        finally:
-            self._acting = self._body = None
-            try:
-                if self._beside is None:
-                    await super().run()
-                elif not self._beside.done():
-                    with anyio.CancelScope(shield=True):
-                        await asyncio.wait([self._beside])
-            finally:
-                if self.failure is None:
-                    self.failure = self.error
-                self._beside = None
-                if self.supervisor is not None:
-                    self.leave()
-                crowd, self._crowd = self._crowd, None
-                assert crowd is not None
-                crowd.leave(self)
+    def leave(self) -> None:
+        """Have ended, body and all."""
+        super().leave()
+        crowd, self._crowd, self._body, self._beside = self._crowd, None, None, None
+        if crowd is not None:
+            if self.failure is None:
+                self.failure = self.error
+            crowd.leave(self)
 
-    async def _perform(self) -> None:
-        assert self._body is not None
+    def _act(self) -> Awaitable[None] | None:
+        """Give what performs the body, once."""
+        body, self._body = self._body, None
+        return None if body is None else self._perform(body)
+
+    async def _perform(self, body: Callable[[], Any]) -> None:
         assert self._crowd is not None
         self._acting = task = self.task
         try:
             with acting(self.track):
-                self.returned = await self._crowd.bodies.perform(self._body, self._go_on_beside)
+                self.returned = await self._crowd.bodies.perform(body, self._go_on_beside)
             self.submit_end()
             if self._beside is not None:
                 await asyncio.wait([self._beside])
@@ -104,6 +94,11 @@ class StagedStream(Stream):
         except BaseException as error:  # for whoever waits for the batch: raised here, it would end the loop
             self.failure = error
             self.break_off(reason_to_end(self.name, error))
+        finally:
+            self._acting = None
+            if self._beside is not None and not self._beside.done():
+                with anyio.CancelScope(shield=True):
+                    await asyncio.wait([self._beside])
 
     def _go_on_beside(self) -> None:
-        self._beside = self.loop.create_task(super().run(), name=f"{self.name} (steps)")
+        self._beside = self.loop.create_task(self.run(), name=f"{self.name} (steps)")

@@ -92,11 +92,15 @@ class Stream(StreamState):
     async def run(self) -> None:
         """Execute what is said until the end, a failure or a cancellation."""
         failure: BaseException | None = None
-        self._task = task = asyncio.current_task(self.loop)
-        if self.track is not None:
-            TRACK.set(self.track)  # for what this task asks the backend for
+        task = asyncio.current_task(self.loop)
         try:
-            while not self.over:  # it may have been cancelled before it began
+            if not self.over and (acting := self._act()) is not None:  # it may have been cancelled before it began
+                await acting
+                del acting  # it has ended, and is an object less for the collector
+            self._task = task
+            if self.track is not None:
+                TRACK.set(self.track)  # for what this task asks the backend for
+            while not self.over:
                 if (steps := self.steps) is None:
                     await (self._conclude() if self.ended else self._wait_for_more())
                     continue
@@ -124,13 +128,18 @@ class Stream(StreamState):
             failure = error
         finally:
             self._task = None
-            if not self.over:
-                self.fail(failure or Aborted(f"{self.name} ended early: its backend was closed, or cancelled it"))
-            if self.forks:
-                await self._end_branches()
-            self._leave()
+            if not self.gone:  # else a second task has executed it, while this one performed the body
+                if not self.over:
+                    self.fail(failure or Aborted(f"{self.name} ended early: its backend was closed, or cancelled it"))
+                if self.forks:
+                    await self._end_branches()
+                self._leave()
             if self.task is task:  # else a body is still performed in it
                 self.leave()
+
+    def _act(self) -> Awaitable[None] | None:
+        """Give what is to be done in its task before it executes, if anything."""
+        return None
 
     def _leave(self) -> None:
         """Be gone, and let go of what leads back here: then no garbage collection is needed to free it."""

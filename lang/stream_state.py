@@ -123,10 +123,13 @@ class StreamState(Job):
         left is kept for it from here on.
         """
         lease, root = self.leased(), self.root
-        for other in self.inherited:
-            self.backend.release(other)
-        self.inherited = ()
-        return self.transcript.prompt(lease, lease if root is None else root.leased(), joining=self.joining)
+        if self.inherited:
+            for other in self.inherited:
+                self.backend.release(other)
+            self.inherited = ()
+        if root is None:  # and so it is no branch that a join could wait for
+            return self.transcript.prompt(lease, lease)
+        return self.transcript.prompt(lease, root.leased(), joining=self.joining)
 
     @property
     def has_room(self) -> bool:

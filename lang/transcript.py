@@ -35,7 +35,8 @@ class Transcript(msgspec.Struct, eq=False, gc=False):
     written: where the open message's content begins.
     """
 
-    _pieces: list[str] = []
+    _said: str = ""
+    _pieces: list[str] | None = None
     length: int = 0
     tokens: bytes = b""
     fresh: int = 0
@@ -49,20 +50,26 @@ class Transcript(msgspec.Struct, eq=False, gc=False):
 
     @property
     def text(self) -> str:
-        pieces = self._pieces
-        if len(pieces) != 1:
-            self._pieces = pieces = ["".join(pieces)]
-        return pieces[0]
+        if self._pieces is not None:  # behind what was said when somebody looked last
+            self._said = "".join((self._said, *self._pieces))
+            self._pieces = None
+        return self._said
 
     def say(self, text: str) -> None:
         """Append constant text."""
-        self._pieces.append(text)
+        if self._pieces is None:
+            self._pieces = [text]
+        else:
+            self._pieces.append(text)
         self.length += len(text)
         self.tail += text
 
     def hear(self, text: str) -> None:
         """Append text that a generation gives; its tokens follow in `settle_output`."""
-        self._pieces.append(text)
+        if self._pieces is None:
+            self._pieces = [text]
+        else:
+            self._pieces.append(text)
         self.length += len(text)
 
     def settle(self, tokens: bytes) -> None:
@@ -137,8 +144,7 @@ class Transcript(msgspec.Struct, eq=False, gc=False):
         text = other.text[length:]
         moved = self.length - length
         self.images += tuple((a + moved, b + moved, url) for a, b, url in other.images if a >= length)
-        self._pieces.append(text)
-        self.length += len(text)
+        self.hear(text)
         self.messages += other.messages[messages:]
         return text
 
@@ -194,7 +200,7 @@ class Transcript(msgspec.Struct, eq=False, gc=False):
     def copy(self) -> Transcript:
         """Give one that goes on from here by itself."""
         other = Transcript()
-        other._pieces = [self.text]
+        other._said = self.text
         other.length, other.tokens, other.tail = self.length, self.tokens, self.tail
         other.fresh, other.joins = self.fresh, self.joins
         other.messages, other.images = self.messages, self.images
