@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.activation import silu_and_multiply_
+from ..kernels.gated import gated_linear, takes_gated
 from ..kernels.half_linear import HalfMatrix, fits_half
 from ..kernels.invariant import invariant_linear
 from ..kernels.norm import add_rms_norm_, rms_norm
@@ -159,6 +160,8 @@ class DeviceLinear(PlainLinear):
         x_TI = residual.normed(norm)
         if streams(x_TI, self.weight_IO):
             return stream_linear(x_TI, self.weight_IO, bias_O=self.bias_O, gated=True)
+        if takes_gated(x_TI, self.weight_IO):
+            return gated_linear(x_TI, self.weight_IO, bias_O=self.bias_O)
         return silu_and_multiply_(self.multiply(x_TI))
 
     def _one_token(self, residual: Residual) -> bool:
