@@ -57,7 +57,9 @@ class Branch(Stream):
             return
         kin = self._kin
         super().fail(error)
-        if self.task is None:  # and so it never will begin
+        if self.task is None:  # and so it never will begin, nor will those that were to go on from it
+            for its_own in self.forks:
+                its_own.cancel_nowait(error or Aborted(f"{self.name} has ended"))
             self._leave()
         if error is not None and not self.called_off and kin is not None:
             kin.note_failure(self, error)

@@ -226,8 +226,9 @@ class ForkGroup:
         failed: list[Branch] = []
         while len(found) < count:
             branch = await completed.next()
-            if branch is None:  # a fork that collects
-                failed[0].check()
+            if branch is None:  # a fork that collects, or one whose branches were cancelled
+                if failed:
+                    failed[0].check()
                 raise Aborted(f"{len(found)} of {count} branches were complete; the others were cancelled")
             if branch.error is None:
                 found.append(self._states[self._kin.branches.index(branch)])

@@ -138,8 +138,16 @@ class TextReader:
                     return "", False
                 stream.find(self.name, whole=self._whole)
                 return "", False
-        complete = over or self._variable.ready
+        complete = over or self._variable.ready or self._is_open()
         return stream.written(self._variable, self._seen), complete
+
+
+    def _is_open(self) -> bool:
+        """Whether the body itself reads a scope it is in, and all of it that was asked for is said: more may never be."""
+        stream = self.stream
+        if self._whole or stream.executed != stream.submitted:
+            return False
+        return any(variable is self._variable for _, variable in stream.scopes)
 
 
 class MergedReader:

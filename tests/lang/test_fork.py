@@ -248,3 +248,36 @@ async def test_bad_arguments_name_themselves(scripted: Any) -> None:
 
     async with scripted() as backend:
         await run(body, backend)
+
+
+async def test_branches_of_a_branch_that_never_begins_are_over_with_it(scripted: Any) -> None:
+    error = RuntimeError("no model")
+
+    @cb.function
+    async def failing(s: Any) -> None:
+        s += cb.gen("x")
+        forks = s.fork(1)
+        inner = forks[0].fork(1)[0].fork(2)
+        inner += cb.gen("y")
+        with pytest.raises(RuntimeError) as raised:
+            await inner.ajoin()
+        assert raised.value is error
+
+    @cb.function
+    async def cancelling(s: Any) -> None:
+        s += cb.gen("x")
+        forks = s.fork(1)
+        inner = forks[0].fork(2)
+        inner += cb.gen("y")
+        forks.cancel()
+        with pytest.raises(cb.Aborted, match="was cancelled"):
+            await inner[0].aget("y")
+        with pytest.raises(cb.Aborted, match="was cancelled"):
+            await inner.afirst()
+
+    async with scripted([anyio.lowlevel.checkpoint, error]) as backend:
+        with anyio.fail_after(20):
+            with pytest.raises(RuntimeError, match="no model"):
+                await failing.arun(backend=backend)
+            await cancelling.arun(backend=backend)
+        assert (backend.open, backend.programs.statistics()) == (0, [])

@@ -338,3 +338,16 @@ async def test_forks_of_forks_to_a_thousand_branches() -> None:
         assert state.ret_value < 10
         assert backend.generations == 1024
         assert backend.programs.statistics() == []
+
+
+async def test_the_first_of_branches_that_were_all_cancelled_is_none(scripted: Any) -> None:
+    @cb.function
+    async def body(s: Any) -> None:
+        forks = s.fork(2)
+        forks += cb.gen("x")
+        forks.cancel()
+        with pytest.raises(cb.Aborted, match="0 of 1 branches were complete; the others were cancelled"):
+            await forks.afirst(1)
+
+    async with scripted([anyio.sleep_forever], [anyio.sleep_forever]) as backend:
+        await run(body, backend)

@@ -201,3 +201,18 @@ async def test_the_outer_state_waits_for_the_program_and_the_body_for_itself(scr
             assert await state.aget("x") == "said"
             assert await state.aerror() is None
         assert state.ret_value == "returned"
+
+
+async def test_an_open_scope_is_iterated_as_far_as_it_was_said(scripted: Any) -> None:
+    @cb.function
+    async def body(s: Any) -> None:
+        with s.var_scope("v"):
+            s += "a" + cb.gen("x")
+            assert "".join(await collect(s.text_async_iter("v"))) == "ab"
+            assert [name for name, _ in await collect(s.text_async_iter(["v", "x"]))] == ["v", "x"]
+            s += "c"
+        assert "".join(await collect(s.text_async_iter("v"))) == await s.aget("v") == "abc"
+
+    async with scripted(["b"]) as backend:
+        with anyio.fail_after(20):
+            await body.arun(backend=backend)
