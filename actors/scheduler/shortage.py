@@ -39,6 +39,8 @@ class Shortage:
         One request alone always fits, so a scheduler that still cannot go on has lost count: RuntimeError.
         """
         state = self._state
+        if self._write_no_more():
+            return True
         if (youngest := state.assemblies.youngest()) is not None and self._yields < 2 * len(state.live):
             self._yields += 1
             state.disband(youngest)
@@ -57,13 +59,18 @@ class Shortage:
         """Know that something runs."""
         self._yields = 0
 
-    def _write_no_more(self) -> None:
-        """Leave it to joins to compute what rows that have said all they will, or soon have, would write for them."""
+    def _write_no_more(self) -> bool:
+        """Leave it to joins to compute what rows that have said all they will, or soon have, would write for them.
+
+        Tells whether a row ends by that.
+        """
         state = self._state
         rows = state.rows
         rows.decoding &= rows.length < rows.prompt + rows.max_new - 1
-        for row in [row for row in state.prefilling if rows.ended[row]]:
+        ended = [row for row in state.prefilling if rows.ended[row]]
+        for row in ended:
             state.leave(row)
+        return bool(ended)
 
     def _victims(self) -> list[int]:
         """Name the rows that could be retracted, the youngest first."""

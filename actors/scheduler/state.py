@@ -100,6 +100,8 @@ class State:
         if self.recorded.tracks:
             self.recorded.phase(request.number, "queued")  # again, if the scheduler was restarted
         total = self.memory.total
+        if request.prompt_tokens + request.max_new_tokens + request.joined > total:
+            request.joining = False  # it has to do without the slot of its last token
         if not request.prompt_tokens or len(request.prompt) % 4:
             self.finish(request, "error", message=f"prompt: {len(request.prompt)} bytes are no int32 tokens")
         elif request.joined and (refusal := request.refusal if self.options.prefix_cache else "joins: no cache"):
@@ -225,6 +227,7 @@ class State:
 
     def retract(self, row: int) -> None:
         """Take a running request's row from it; it keeps its output and waits ahead of all that never ran."""
+        assert not self.rows.ended[row], "what is over leaves, and does not come again"
         self.counters.retractions += 1
         self.estimate.retracted()
         if self.recorded.tracks:

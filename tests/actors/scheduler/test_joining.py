@@ -146,6 +146,17 @@ def test_nobody_gives_way_for_it() -> None:
     one.verify()
 
 
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_a_request_that_takes_the_whole_pool_ends_without_it(in_flight: int) -> None:
+    """Behind a jump a token of the stem is read once more, into a slot of the row's own."""
+    one = driver(slots=20, in_flight=in_flight)
+    asked = one.submit(1, STEM, asks(15), joins=pack_joins([(len(STEM), 0, 7)]), joining=True)
+    one.run()
+    assert asked.finish is not None
+    assert len(asked.output) == 15
+    one.verify()
+
+
 def moves(one: ScheduleDriver) -> Iterator[None]:
     """Send and settle, each when the other cannot, until nothing is left."""
     while one.send() is not None or one.done():
