@@ -141,9 +141,8 @@ class TextReader:
         complete = over or self._variable.ready or self._is_open()
         return stream.written(self._variable, self._seen), complete
 
-
     def _is_open(self) -> bool:
-        """Whether the body itself reads a scope it is in, and all of it that was asked for is said: more may never be."""
+        """Whether the body reads a scope that it is in, all of which was said so far: more may never be."""
         stream = self.stream
         if self._whole or stream.executed != stream.submitted:
             return False
