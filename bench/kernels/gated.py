@@ -2,8 +2,8 @@
 
     python bench/kernels/gated.py
 
-Cool: the first calls after a pause, at the clock that a device has then.  Hot: what a call takes once the limit of watts
-has brought the clock down, which is how long prompts are computed.
+Cool: the first calls after a pause, at the clock that a device has then.  Hot: what a call takes once the limit of
+watts has brought the clock down, which is how long prompts are computed.
 """
 
 from __future__ import annotations
