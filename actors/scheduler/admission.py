@@ -37,6 +37,8 @@ class Admission:
             for request in state.queue.candidates(state.next_step):
                 if draft.budget <= 0 or not state.rows.free:
                     return
+                if request.number not in state.live:  # a part of one that has just begun without it
+                    continue
                 if request.joined and (outcome := self._assemble(request)) != "ready":
                     if outcome == "full":
                         return
