@@ -133,7 +133,7 @@ class Engine(Backend):
         """Stream one generation.  prompt: text, or token ids (a sequence, or int32 bytes), or a program's Prompt.
 
         tenant: on whose behalf; tenants take turns, and share nothing in the cache.  salt: what shares nothing in the
-        cache within a tenant either.  The last delta, and only it, has `finish`.  Closing the generator early aborts
+        cache within a tenant either.  The last delta, and only it, has `finish`.  Closing or dropping it early aborts
         the request.  Raises InvalidRequest, Overloaded, GenerationFailed, Aborted; RuntimeError in another loop than
         the engine's.
         """
