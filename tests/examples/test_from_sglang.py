@@ -108,6 +108,29 @@ def test_streaming(programs: Any) -> None:
     assert text == state.text()
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("end", ["length", "stop"])
+async def test_streamed_log_probabilities_are_each_told_once(end: str) -> None:
+    """As its own test has it, which wants a text in every chunk; only one that tells of the model's end has none."""
+
+    @cb.function
+    def qa(s, question):
+        s += cb.user(question)
+        s += cb.assistant(cb.gen("answer", return_logprob=True))
+
+    question = "What is the capital of France?"
+    options = {"temperature": 0, "max_new_tokens": 40, "ignore_eos": end == "length"}
+    state = await qa.arun(question=question, stream=True, **options)
+    chunks = [chunk async for chunk in state.text_async_iter("answer", return_meta_data=True)]
+    assert chunks[-1][1]["finish_reason"]["type"] == end
+    assert all(text for text, _ in (chunks if end == "length" else chunks[:-1]))
+    told = 0
+    for _, meta in chunks:
+        told += len(meta["output_token_logprobs"])
+        by_itself = (meta["finish_reason"] or {}).get("type") == "stop"  # then its end token is counted too
+        assert told == meta["output_token_logprobs_length"] == meta["completion_tokens"] - by_itself
+
+
 def test_complex_prompts() -> None:
     state = imported("notebook").chat_example()
     assert state["answer"] == "Paris"
