@@ -196,9 +196,7 @@ def _google(text: str | None, reason: str | None = None) -> bytes:
 
 GOOGLE = Dialect(
     "gemini",
-    lambda url, **options: Gemini(
-        "gemini", **{"retries": _FAST, "base_url": f"{url}/v1beta", "api_key": "secret", **options}
-    ),
+    lambda url, **options: Gemini("gemini", **{"retries": _FAST, "base_url": url, "api_key": "secret", **options}),
     list,
     lambda text, so_far: _google(text),
     lambda text, reason: [_google(None, {"stop": "STOP", "length": "MAX_TOKENS"}.get(reason, reason))],

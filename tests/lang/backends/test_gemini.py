@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from google.oauth2.credentials import Credentials
 
 import callboard as cb
 from callboard import Gemini, GenerationFailed, InvalidRequest
@@ -13,7 +16,7 @@ from callboard.actors.backend import Prompt
 from callboard.actors.sampling import SamplingParams
 
 from .dialects import GOOGLE, service_of
-from .service import serving, stream
+from .service import HANG, serving, stream
 
 pytestmark = pytest.mark.anyio
 
@@ -62,26 +65,79 @@ async def test_a_stopped_answer_is_a_failure(script: Any):
             assert len(service.asked) == 1
 
 
-async def test_an_access_token_goes_as_authorization():
+class Lent(Credentials):
+    """Credentials that have to be asked for a token, and count how often they were."""
+
+    def __init__(self) -> None:
+        super().__init__(token=None)
+        self.asked = 0
+
+    def refresh(self, request: Any) -> None:
+        self.asked += 1
+        self.token = f"lent-{self.asked}"
+
+
+async def test_vertex_is_told_by_project_and_location():
+    place = {"project": "mine", "location": "europe-west4"}
     with anyio.fail_after(20):
         async with serving(service_of(GOOGLE)) as service:
-            async with Gemini("gemini", token="lent", base_url=service.url) as backend:
+            for credentials in ({"token": "lent"}, {"credentials": Lent()}):
+                async with cb.VertexAI("gemini", **place, **credentials, base_url=service.url) as backend:
+                    for _ in range(2):
+                        assert "".join([delta.text async for delta in backend.generate(ASKED, SamplingParams())])
+    assert {one.path for one in service.asked} == {
+        "/v1/projects/mine/locations/europe-west4/publishers/google/models/gemini:streamGenerateContent"
+    }
+    tokens = [one.headers["authorization"] for one in service.asked]
+    assert tokens == ["Bearer lent"] * 2 + ["Bearer lent-1"] * 2
+    assert not any("x-goog-api-key" in one.headers for one in service.asked)
+
+
+async def test_credentials_that_do_not_work_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere.json"))
+    with anyio.fail_after(20):
+        async with serving(service_of(GOOGLE)) as service:
+            async with cb.VertexAI("gemini", project="mine", location="here", base_url=service.url) as backend:
+                with pytest.raises(GenerationFailed, match=r"no credentials that work: .*nowhere\.json"):
+                    async for _ in backend.generate(ASKED, SamplingParams()):
+                        pass
+    assert service.asked == []
+
+
+def test_what_cannot_be_a_backend(monkeypatch: pytest.MonkeyPatch):
+    for name in ("GCP_PROJECT_ID", "GCP_LOCATION", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InvalidRequest, match="api_key: .*GEMINI_API_KEY"):
+        Gemini("gemini")
+    with pytest.raises(InvalidRequest, match="model_name"):
+        Gemini("gemini?alt=json", api_key="secret")
+    with pytest.raises(InvalidRequest, match="GCP_PROJECT_ID"):
+        cb.VertexAI("gemini", token="t")
+    monkeypatch.setenv("GCP_LOCATION", "europe-west4")
+    with pytest.raises(InvalidRequest, match="safety_settings"):
+        cb.VertexAI("gemini", {}, token="t", project="mine")
+    with pytest.raises(InvalidRequest, match="token: .*not both"):
+        cb.VertexAI("gemini", token="t", credentials=Lent(), project="mine")
+
+
+async def test_who_leaves_early_hears_nothing_more():
+    """What has come already, an error even, is nobody's when the generation is closed."""
+    with anyio.fail_after(20):
+        together = b"".join([*GOOGLE.begun("Par", "is"), GOOGLE.broken("the lights went out", "api_error")])
+        async with serving(service_of(GOOGLE, stream(together, HANG))) as service, GOOGLE.make(service.url) as backend:
+            async with aclosing(backend.generate(ASKED, SamplingParams())) as deltas:
+                assert (await anext(deltas)).text == "Par"
+            await service.gone.wait()
+            assert not {"x-server-timeout", "x-callboard-generation"} & set(service.asked[0].headers)
+
+
+@pytest.mark.parametrize("breaking", [GOOGLE.broken("the lights went out", "api_error"), b"data: {nonsense\n\n"])
+async def test_a_failure_closes_the_connection(breaking: bytes):
+    """The SDK leaves one open behind such an event."""
+    with anyio.fail_after(20):
+        script = stream(*GOOGLE.begun("Par"), breaking, HANG)
+        async with serving(service_of(GOOGLE, script)) as service, GOOGLE.make(service.url) as backend:
+            with pytest.raises(GenerationFailed):
                 async for _ in backend.generate(ASKED, SamplingParams()):
                     pass
-            assert service.asked[0].headers["authorization"] == "Bearer lent"
-    with pytest.raises(InvalidRequest, match="api_key"):
-        Gemini("gemini")
-
-
-def test_vertex_is_told_by_project_and_location(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("GCP_PROJECT_ID", "GCP_LOCATION"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(cb.InvalidRequest, match="GCP_PROJECT_ID"):
-        cb.VertexAI("gemini-2.5-flash", token="t")
-    monkeypatch.setenv("GCP_LOCATION", "europe-west4")
-    backend = cb.VertexAI("gemini-2.5-flash", token="t", project="mine")
-    assert backend.base_url == (
-        "https://europe-west4-aiplatform.googleapis.com/v1/projects/mine/locations/europe-west4/publishers/google"
-    )
-    with pytest.raises(cb.InvalidRequest, match="safety_settings"):
-        cb.VertexAI("gemini-2.5-flash", {}, token="t", project="mine")
+            await service.gone.wait()

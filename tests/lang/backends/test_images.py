@@ -91,7 +91,7 @@ async def test_anthropic_is_sent_blocks() -> None:
 async def test_google_is_sent_inline_data() -> None:
     (first,) = await asked(GOOGLE, look, GIF)
     assert first["contents"] == [
-        {"role": "user", "parts": [{"inlineData": {"mimeType": "image/gif", "data": DATA}}, {"text": "What is it?"}]}
+        {"role": "user", "parts": [{"inlineData": {"mime_type": "image/gif", "data": DATA}}, {"text": "What is it?"}]}
     ]
 
 

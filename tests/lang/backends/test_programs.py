@@ -222,7 +222,9 @@ async def test_entering_twice_and_using_it_outside(dialect: Dialect):
                     await anext(backend.generate(_ASKED, cb.SamplingParams()))
 
 
-@pytest.mark.parametrize(("name", "make"), [("openai", cb.OpenAI), ("anthropic", cb.Anthropic)])
+@pytest.mark.parametrize(
+    ("name", "make"), [("openai", cb.OpenAI), ("anthropic", cb.Anthropic), ("google.genai", cb.Gemini)]
+)
 def test_a_missing_sdk_is_named(name: str, make: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r"callboard\[remote\]"):
