@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .hopper import has_hopper_gluon
+from .hopper import copied_by_descriptors
 
 __all__ = ["gated_linear", "takes_gated"]
 
@@ -27,16 +27,11 @@ def takes_gated(x_TI: Tensor, weight_IO: Tensor) -> bool:
     """
     tokens, inputs = x_TI.shape
     width = weight_IO.shape[1] // 2
-    if weight_IO.dtype != x_TI.dtype or inputs < _LEAST_INPUTS or inputs % 8 or width % 8:
+    if inputs < _LEAST_INPUTS or width % 8:
         return False
     rounds = -(-(-(-width // _GATES) * -(-tokens // _TOKENS)) // _PROCESSORS)
-    return (
-        tokens * width >= _LEAST_FILLED * rounds * _PROCESSORS * _GATES * _TOKENS
-        and weight_IO.stride() == (1, inputs)
-        and x_TI.stride() == (inputs, 1)
-        and x_TI.data_ptr() % 16 == weight_IO.data_ptr() % 16 == 0
-        and has_hopper_gluon(x_TI.device, x_TI.dtype)
-    )
+    filled = tokens * width >= _LEAST_FILLED * rounds * _PROCESSORS * _GATES * _TOKENS
+    return filled and copied_by_descriptors(x_TI, weight_IO)
 
 
 def gated_linear(x_TI: Tensor, weight_IO: Tensor, *, bias_O: Tensor | None = None) -> Tensor:

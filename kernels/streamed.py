@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .hopper import has_hopper_gluon
+from .hopper import copied_by_descriptors
 
 __all__ = ["StreamTuning", "stream_linear", "stream_parts", "streams"]
 
@@ -67,15 +67,7 @@ def streams(x_TI: Tensor, weight_IO: Tensor, *, divided: bool = False) -> bool:
     """
     tokens, inputs = x_TI.shape
     more = weight_IO.numel() <= _SMALL or (divided and inputs > weight_IO.shape[1])
-    return (
-        1 <= tokens <= (_MORE_TOKENS if more else _TOKENS)
-        and weight_IO.dtype == x_TI.dtype
-        and weight_IO.stride() == (1, inputs)
-        and inputs % 8 == 0
-        and x_TI.stride() == (inputs, 1)
-        and x_TI.data_ptr() % 16 == weight_IO.data_ptr() % 16 == 0
-        and has_hopper_gluon(x_TI.device, x_TI.dtype)
-    )
+    return 1 <= tokens <= (_MORE_TOKENS if more else _TOKENS) and copied_by_descriptors(x_TI, weight_IO)
 
 
 def stream_linear(

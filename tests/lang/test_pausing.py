@@ -13,47 +13,10 @@ import callboard as cb
 from callboard import Engine
 from callboard.actors.core import simulate
 
+from .noting import noting, play
+
 RULES = "These are the rules, and whoever plays must follow every one of them. " * 4
 SHORT = "Go on."
-
-
-def noting(scripted: Any) -> Any:
-    """A backend that computes ahead, and notes what it is told of programs that wait."""
-
-    class Noting(scripted):
-        eager = True
-
-        def __init__(self, *lines: Any) -> None:
-            super().__init__(*lines)
-            self.told: list[tuple[Any, ...]] = []
-            self.leases = 0
-
-        def lease(self) -> int:
-            self.leases += 1
-            return self.leases
-
-        def release(self, lease: int) -> None:
-            self.told.append(("release", lease))
-
-        def pause(self, lease: int, tokens: bytes, joins: bytes = b"") -> None:
-            self.told.append(("pause", lease, len(tokens) // 4))
-
-        def resume(self, lease: int) -> None:
-            self.told.append(("resume", lease))
-
-    return Noting()
-
-
-def play(scripted: Any, body: Callable[[Any], Awaitable[None]]) -> Any:
-    """Run a program to its end, in time that only passes while everybody waits."""
-
-    async def main() -> Any:
-        async with noting(scripted) as backend:
-            with anyio.move_on_after(60):
-                await cb.function(body).arun(backend=backend)
-            return backend
-
-    return simulate.run(main, seed=1).value
 
 
 def test_a_program_that_waits_is_told_with_all_it_has_said_and_tokenized_once(scripted: Any) -> None:
