@@ -160,7 +160,10 @@ class GoogleBackend(RemoteBackend):
     async def _next(self, chunks: Any) -> Any:
         """Give the next chunk, or None.  The SDK's own timeout is also the service's, for the whole answer."""
         with anyio.move_on_after(self.timeout_s):
-            return await anext(chunks, None)
+            try:
+                return await anext(chunks, None)
+            except (AttributeError, KeyError, TypeError) as error:  # the SDK's, of an error without a number for a code
+                raise ValueError(f"an event of another shape ({error})") from error
         raise silent(self.who, self.timeout_s)
 
     def _fault(self, error: Any, *, answered: bool) -> Fault | None:

@@ -141,3 +141,24 @@ async def test_a_failure_closes_the_connection(breaking: bytes):
                 async for _ in backend.generate(ASKED, SamplingParams()):
                     pass
             await service.gone.wait()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"error": {"code": 500, "message": "the model is overloaded"}}',
+        b'{"error": {"message": "the model is overloaded"}}',
+        b'{"error": {"code": "503", "message": "the model is overloaded"}}',
+        b'{"error": {"code": null, "message": "the model is overloaded"}}',
+        b'{"error": "the model is overloaded"}',
+        b'["the model is overloaded"]',
+    ],
+)
+async def test_an_error_event_of_any_shape_fails_the_generation(event: bytes):
+    script = stream(*GOOGLE.begun("Par"), b"data: " + event + b"\n\n")
+    with anyio.fail_after(20):
+        async with serving(service_of(GOOGLE, script)) as service, GOOGLE.make(service.url) as backend:
+            with pytest.raises(
+                GenerationFailed, match=r"^Google model gemini.* (overloaded|cannot be read: .+|was cut before its end)"
+            ):
+                _ = [delta async for delta in backend.generate(ASKED, SamplingParams())]
