@@ -8,25 +8,30 @@ from torch import Tensor
 from ..messages import Step
 from .rows import Rows
 
-__all__ = ["Decodes", "padded", "read_decodes", "views"]
+__all__ = ["Decodes", "read_decodes", "views", "write_padded"]
 
 
 class Decodes:
-    """The decoding rows of a step on the host: rows, slots, columns of their tables and positions, int32 [n] each.
+    """The decoding rows of a step on the host, [n] each: int32 rows, slots and positions; int64 lengths, the new token
+    counted, which stands in the last column of its row's table.
 
     Reading them lengthens the rows.
     """
 
-    __slots__ = ("columns", "positions", "rows", "slots")
+    __slots__ = ("lengths", "positions", "rows", "slots")
 
-    def __init__(self, rows: np.ndarray, slots: np.ndarray, columns: np.ndarray, positions: np.ndarray) -> None:
+    def __init__(self, rows: np.ndarray, slots: np.ndarray, lengths: np.ndarray, positions: np.ndarray) -> None:
         self.rows = rows
         self.slots = slots
-        self.columns = columns
+        self.lengths = lengths
         self.positions = positions
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    @property
+    def columns(self) -> np.ndarray:
+        return (self.lengths - 1).astype(np.int32)
 
 
 def read_decodes(step: Step, rows: Rows) -> Decodes:
@@ -36,22 +41,24 @@ def read_decodes(step: Step, rows: Rows) -> Decodes:
     assert len(decode_rows) == len(slots), "a slot a decoding row"
     columns = rows.lengths[decode_rows]
     assert columns.all(), f"rows {decode_rows[columns == 0]} decode but have not begun"
-    rows.lengths[decode_rows] += 1
-    positions = columns + rows.shifts[decode_rows]
-    return Decodes(decode_rows, slots, columns.astype(np.int32), positions.astype(np.int32))
+    rows.lengths[decode_rows] = lengths = columns + 1
+    columns += rows.shifts[decode_rows]
+    return Decodes(decode_rows, slots, lengths, columns.astype(np.int32))
 
 
-def padded(decodes: Decodes, size: int, dummy_row: int, dummy_slot: int) -> tuple[np.ndarray, ...]:
-    """Fill decoding rows up to `size` with a row that is nobody's: rows, slots, positions and lengths, int32 [size]."""
-    rest = size - len(decodes)
-    fill = np.zeros(rest, np.int32)
-    rows = np.concatenate((decodes.rows, fill + np.int32(dummy_row)))
-    slots = np.concatenate((decodes.slots, fill + np.int32(dummy_slot)))
-    positions, columns = np.concatenate((decodes.positions, fill)), np.concatenate((decodes.columns, fill))
-    return rows, slots, positions, columns + np.int32(1)
+def write_padded(decodes: Decodes, into: np.ndarray, dummy_row: int, dummy_slot: int) -> None:
+    """Write decoding rows as the lines rows, slots, positions and lengths of `into`, int32 [4, at least n].
+
+    What is left of the lines is filled with a row that is nobody's.
+    """
+    count = len(decodes)
+    lines = into[:, :count]
+    lines[0], lines[1], lines[2], lines[3] = decodes.rows, decodes.slots, decodes.positions, decodes.lengths
+    if count < into.shape[1]:
+        into[:, count:] = np.array(((dummy_row,), (dummy_slot,), (0,), (1,)), np.int32)
 
 
 def views(inputs: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Read what `padded` gave back from one tensor: rows, slots, positions and lengths, int32 [size] each."""
+    """Read what `write_padded` wrote from one tensor: rows, slots, positions and lengths, int32 [size] each."""
     rows, slots, positions, lengths = inputs[: 4 * size].view(4, size).unbind(0)
     return rows, slots, positions, lengths

@@ -42,7 +42,7 @@ from .rows import Rows
 from .runner import Pass, Runner
 from .scores import Scorer
 from .staging import Staging
-from .timing import Span
+from .timing import Span, Spans
 
 __all__ = ["DeviceRunner"]
 
@@ -93,7 +93,7 @@ class DeviceRunner(Runner):
         self._draw = draw
         self._adjuster = Adjuster(rows, draw.blocks, draw.block)
         self._returns = Returns(rows.device)
-        self._span: Span | None = None  # the last step's
+        self._spans = Spans(rows.device)
 
     def statistics(self) -> dict[str, Any]:
         return {
@@ -110,7 +110,7 @@ class DeviceRunner(Runner):
     def forward(self, step: Step) -> DevicePass:
         running = DevicePass(step.number, perf_counter())
         if step.extends:  # beginning a row is work for the device already
-            running.span = Span(self.rows.device, self._span)
+            running.span = self._spans.begin()
         self._prepare(step)
         self._launch(running, step)
         return running
@@ -133,19 +133,18 @@ class DeviceRunner(Runner):
             return
         decodes = read_decodes(step, self.rows)
         count = len(decodes)
-        running.span = Span(self.rows.device, self._span)
+        running.span = self._spans.begin()
         size = self.graphs.size_for(count)
         groups = self._groups.pack(step, size)
         rows = decodes.rows.astype(np.int64)
         running.choice = self._chooser.choose(rows)
         decoded = self.graphs.run(decodes, size, groups, cuts=running.choice.cuts)
-        self._count_reads(step, groups)
-        running.sampled = Sampled(rows, decoded.rows_B[:count], self.rows.lengths[rows])
-        running.logits_NV = decoded.logits_BV[:count]
-        running.positions_N = decoded.positions_B[:count]
+        self._reads.count(decodes.lengths, 0 if groups is None else groups.saved_tokens)
+        rows_N, running.positions_N, running.logits_NV = decoded.first(count)
+        running.sampled = Sampled(rows, rows_N, decodes.lengths)
         running.drawn_2B = decoded.packed_2B
         if running.choice.plain:
-            running.packed = Packed(decoded.packed_2B, count, room=len(decoded.packed_2B) // 2)
+            running.packed = Packed(decoded.packed_2B, count, room=size)
             running.shape = decoded.shape
 
     def _launch_padded(self, running: DevicePass, step: Step, room: Room) -> None:
@@ -177,8 +176,7 @@ class DeviceRunner(Runner):
             running.logits_NV = running.drawn_2B = None
         running.scores.send(self._returns)
         if running.span is not None:
-            running.span.end()
-            self._span = running.span
+            self._spans.end(running.span)
 
     def _sample(self, running: DevicePass, logits_NV: Tensor, sampled: Sampled, choice: Choice) -> Packed:
         """Launch what is not drawn yet, the adjusted rows once more, and log-probabilities, all into one tensor."""
@@ -205,7 +203,7 @@ class DeviceRunner(Runner):
         assert isinstance(running, DevicePass)
         if running.span is not None:
             begun = perf_counter()
-            running.forward_s, running.gap_s = running.span.seconds(), running.span.gap()
+            running.forward_s, running.gap_s = self._spans.read(running.span)
             running.waited_s = perf_counter() - begun
         return super().collect(running)
 

@@ -23,10 +23,11 @@ from ...kernels.attention.row_groups import Groups, PackedGroups
 from ...kernels.kv_pool import KVPool
 from ...kernels.sampler.adjustments import Adjustments
 from ...models.model import Model
-from .decodes import Decodes, padded, views
+from .decodes import Decodes, views, write_padded
 from .graph_memory import GraphMemory
 from .rows import Rows
 from .staging import Staging
+from .streams import launching_stream
 
 __all__ = ["DecodeGraphs", "Decoded", "Draw", "Shape", "sizes"]
 
@@ -104,6 +105,11 @@ class Decoded:
     logits_BV: Tensor
     packed_2B: Tensor
 
+    def first(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Give rows, positions and logits without padding."""
+        whole = self.rows_B, self.positions_B, self.logits_BV
+        return whole if count == len(self.rows_B) else (whole[0][:count], whole[1][:count], whole[2][:count])
+
 
 @dataclass(slots=True)
 class _Captured:
@@ -153,6 +159,7 @@ class DecodeGraphs:
         self._attention = attention
         self._rows = rows
         self._staging = staging
+        self._stream = launching_stream(rows.device)
         self._draw = draw
         self._capture = capture
         self._sizes = sizes(rows.max_rows)
@@ -193,19 +200,23 @@ class DecodeGraphs:
         """
         shape = Shape(size, -1 if groups is None else groups.kind, cuts)
         self._last = shape.kind, cuts
-        arrays = padded(decodes, size, self._rows.max_rows, self._pool.dummy_slot)
-        sent = arrays if groups is None else (*arrays, groups.words_W)
+        words = 4 * size + (0 if groups is None else len(groups.words_W))
+        host = self._staging.room(words)
+        lines = host[: 4 * size].reshape(4, size)
+        write_padded(decodes, lines, self._rows.max_rows, self._pool.dummy_slot)
+        if groups is not None:
+            host[4 * size :] = groups.words_W
         if (found := self._captured.get(shape)) is not None:
-            self._staging.send(sent, into=found.inputs)
-            self._attention.replay(arrays[3])
+            self._staging.go(words, found.inputs)
+            self._attention.replay(lines[3])
             if found.read is not None:
-                torch.cuda.current_stream(self._rows.device).wait_event(found.read)
+                found.read.wait(self._stream)
             found.graph.replay()
             return found.outputs
         room = 4 * size + (0 if groups is None else groups.room)
         inputs = torch.empty(room, dtype=torch.int32, device=self._rows.device)
-        self._staging.send(sent, into=inputs)
-        outputs = self._pass(inputs, shape, arrays[3].tolist())
+        self._staging.go(words, inputs)
+        outputs = self._pass(inputs, shape, lines[3].tolist())
         if self._capture:
             self._captured[shape] = self._record(inputs, shape)
             insort(self._sizes_captured.setdefault(self._last, []), size)

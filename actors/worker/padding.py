@@ -135,7 +135,7 @@ def lay_out_padded(
     _fill(fields.positions_T, room.tokens, extends.positions, decodes.positions, 0)
     _fill(fields.owners_T, room.tokens, owners, decodes.rows, rows.max_rows)
     _fill(fields.rows_R, room.extends, extends.rows, decodes.rows, rows.max_rows)
-    _fill(fields.lengths_R, room.extends, rows.lengths[extends.rows], decodes.columns + 1, 1)
+    _fill(fields.lengths_R, room.extends, rows.lengths[extends.rows], decodes.lengths, 1)
     fields.starts_X1[1 : count + 1] = stops
     fields.starts_X1[count + 1 :] = stops[-1]
     last = np.concatenate((stops[extends.sample] - 1, np.arange(room.tokens, room.tokens + len(decodes))))
