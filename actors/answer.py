@@ -81,7 +81,7 @@ class Answer(AsyncGenerator[Delta, None]):
         if self._reader is not None:  # of whatever thread the collector is in, with whatever locks it holds
             with suppress(RuntimeError):  # the loop is closed, and whoever would have to know has ended
                 close = _close, self._wires, self._reader, self._recorded, None
-                self._reader.get_loop().call_soon_threadsafe(*close)
+                self._reader.waker.loop.call_soon_threadsafe(*close)
 
     async def _ask(self) -> Reader:
         if self._over:

@@ -13,11 +13,13 @@ __all__ = ["Sleeper", "Waker"]
 class Waker:
     """Wake sleepers of one loop.  A future would cost each a callback of its own, as much again as all it waits for."""
 
-    __slots__ = ("_due", "loop")
+    __slots__ = ("_done", "_due", "loop")
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._due: list[Sleeper] = []
+        self._done: asyncio.Future[None] = self.loop.create_future()  # what all are told has happened
+        self._done.set_result(None)
 
     def wake(self, sleeper: Sleeper) -> None:
         """Let a sleeper's task go on soon, behind those that were woken before it."""
@@ -27,11 +29,14 @@ class Waker:
 
     def _wake_all(self) -> None:
         due, self._due = self._due, []
-        left = iter(due)
+        left, done = iter(due), self._done
         try:
             for sleeper in left:
                 callback, sleeper.callback = sleeper.callback, None
-                sleeper.context.run(callback, sleeper)
+                told = done
+                if sleeper.cancelled is not None:
+                    told, sleeper.cancelled = sleeper.cancelled, None
+                sleeper.context.run(callback, told)
         finally:  # a task that ends with KeyboardInterrupt or SystemExit ends this callback too, and no other's sleep
             for sleeper in left:
                 self.wake(sleeper)
@@ -40,19 +45,22 @@ class Waker:
 class Sleeper:
     """Let one task wait until it is woken; awaited again and again, where a future is awaited once.
 
-    To asyncio's tasks it looks like a future: they ask for its loop, leave a callback, and look at its result.
+    To asyncio's tasks it looks like a future: they look at its loop and leave a callback.  What they call back with is
+    a future that is done, or one that is cancelled: of these they know the result without a call of Python's.
 
     sleeps: whether a task waits here that nobody has woken yet.  callback, context: what the task left, for the waker.
+    cancelled: what it is told instead, if its wait was cancelled.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_cancelled", "callback", "context", "sleeps", "waker")
+    __slots__ = ("_asyncio_future_blocking", "_loop", "callback", "cancelled", "context", "sleeps", "waker")
 
     def __init__(self, waker: Waker) -> None:
         self.waker = waker
+        self._loop = waker.loop
         self._asyncio_future_blocking = False
         self.callback: Callable[[Any], object] | None = None
         self.context: Any = None
-        self._cancelled: asyncio.CancelledError | None = None
+        self.cancelled: asyncio.Future[None] | None = None
         self.sleeps = False
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -69,22 +77,15 @@ class Sleeper:
 
     # --- what a task asks a future for -----------------------------------------------------------------------------
 
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self.waker.loop
-
     def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
         self.callback, self.context = callback, context
         self.sleeps = True
-
-    def result(self) -> None:
-        cancelled, self._cancelled = self._cancelled, None
-        if cancelled is not None:
-            raise cancelled
 
     def cancel(self, msg: Any = None) -> bool:
         """Wake the task with CancelledError; False if it is being woken already, and its task sees to that itself."""
         if not self.sleeps:
             return False
-        self._cancelled = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
+        self.cancelled = self.waker.loop.create_future()
+        self.cancelled.cancel(msg)
         self.wake()
         return True
