@@ -24,6 +24,7 @@ class Admission:
         self._state = state
         self._draft = draft
         self._soon: dict[Request, None] = {}  # joined ones whose last lines the step at hand computes
+        self._promised: int | None = None  # what all rows are still to be given, if that is known
 
     def admit(self) -> None:
         """Begin whom there is room for.
@@ -32,6 +33,7 @@ class Admission:
         """
         state, draft = self._state, self._draft
         self._soon.clear()
+        self._promised = None
         held = False
         while draft.budget > 0 and state.rows.free and len(state.queue) and not held:
             for request in state.queue.candidates(state.next_step):
@@ -61,6 +63,7 @@ class Admission:
         if not self._soon:
             return
         state, draft = self._state, self._draft
+        self._promised = None
         draft.publish()
         for request in self._soon:
             waits = request.row < 0 and request.number in state.live
@@ -90,14 +93,17 @@ class Admission:
         else:
             state.queue.charge(request, expected - cached)
         if request.joined:
-            state.disband(request)
-        row = state.rows.take(request, node, state.memory.tree.slots(node)[:cached], expected)
+            self._disband(request)
+        row = state.rows.take(request, node, state.memory.prefix(node, cached)[0], expected)
         state.prefilling.append(row)
         if request.whole is None and request.cached < 0:
             self._count(request, min(cached, request.prompt_tokens))
             if request.lease:
                 state.eager.began(request.lease, request.cached)
-        return self._draft.extend(row)
+        size = self._draft.extend(row)
+        if self._promised is not None:
+            self._promised += state.estimate.promise(expected, request.most_slots, cached + size)
+        return size
 
     def _find(self, request: Request) -> tuple[Node, int]:
         """Find, and lock, what the cache has of a request; of a joined one, whose lines it holds."""
@@ -131,9 +137,16 @@ class Admission:
         rows, estimate = state.rows, state.estimate
         limit = request.most_slots
         expected = min(limit, max(request.length, request.prompt_tokens + estimate.expect(request.max_new_tokens)))
-        need = min(limit - cached, max(expected - cached, state.options.reserve_least))
-        promised = estimate.promised(rows.expected, rows.limit, rows.length) + state.assemblies.promised(but=request)
+        need = estimate.promise(expected, limit, cached)
+        if self._promised is None:
+            self._promised = estimate.promised(rows.expected, rows.limit, rows.length)
+        promised = self._promised + state.assemblies.promised(but=request)
         return expected if need + promised <= state.memory.room else -1
+
+    def _disband(self, request: Request) -> None:
+        """Let go of the lines that wait for a request, and of what their rows were promised."""
+        self._state.disband(request)
+        self._promised = None
 
     def _count(self, request: Request, cached: int) -> None:
         """Count what the cache had of a request's prompt when it first began."""
@@ -169,7 +182,7 @@ class Admission:
         known = request.matched if fresh else known_lines(state.memory.tree, request)[0]
         expected = self._fits(request, known)
         if expected < 0:
-            state.disband(request)
+            self._disband(request)
             return "full"
         if request.cached < 0:
             self._count(request, known)

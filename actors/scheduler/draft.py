@@ -38,8 +38,9 @@ class Draft:
         """
         state = self._state
         rows, memory = state.rows, state.memory
-        request = rows.request[row]
+        request, node = rows.request[row], rows.node[row]
         assert request is not None
+        assert node is not None
         start, target = int(rows.length[row]), int(rows.target[row])
         size = min(target - start, self.budget if most is None else most, memory.room)
         if size <= 0:
@@ -60,7 +61,7 @@ class Draft:
                 slots.tobytes(),
                 sample,
                 request.begin() if first else None,
-                rows.slots[row, :start].tobytes() if first else b"",
+                memory.prefix(node, start)[1] if first else b"",
                 targets,
                 targets_start,
                 complete and request.next_logprobs,

@@ -38,6 +38,10 @@ class OutputEstimate:
         """
         return int(np.minimum(limit - length, np.maximum(expected - length, self._least)).sum())
 
+    def promise(self, expected: int, limit: int, length: int) -> int:
+        """Tell the same of one row."""
+        return min(limit - length, max(expected - length, self._least))
+
     def finished(self, tokens: int, max_new_tokens: int) -> None:
         """Learn from a request that ended by itself."""
         if max_new_tokens > self._all:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .node import Node
 from .radix_tree import RadixTree
 from .slot_pool import SlotPool, Slots
 
@@ -15,6 +16,8 @@ class Memory:
         self.total = total
         self.pool = SlotPool(total)
         self.tree = RadixTree()
+        self._prefix: tuple[Node | None, int, int] = (None, 0, 0)  # what was collected last
+        self._collected: tuple[Slots, bytes] = (self.pool.take(0), b"")
 
     @property
     def room(self) -> int:
@@ -38,6 +41,17 @@ class Memory:
     def give(self, slots: Slots) -> None:
         """Take back private slots."""
         self.pool.give(slots)
+
+    def prefix(self, node: Node, count: int) -> tuple[Slots, bytes]:
+        """Collect the first `count` slots of the path to a node that is locked, as an array and packed.
+
+        What was collected last is kept, for branches begin one behind the other and share both.
+        """
+        key = (node, count, self.tree.version)
+        if key != self._prefix:
+            slots = self.tree.slots(node)[:count]
+            self._prefix, self._collected = key, (slots, slots.tobytes())
+        return self._collected
 
     def flush(self) -> int:
         """Empty the tree of everything unlocked; tells how many tokens went."""
