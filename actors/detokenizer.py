@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from .messages import (
     TokenLogprob,
     Tokens,
 )
-from .text_stream import Behind, TextStream, TokenText
+from .text_stream import Behind, TextStream, TokenText, first_characters
 from .wires import Wires
 
 __all__ = ["Detokenizer"]
@@ -40,30 +41,47 @@ class _Ordinary(dict[int, Delta | None]):
         return delta
 
 
+class _Unstopped(dict[int, Delta | None]):
+    """Of all that news, that of tokens in which no stop may begin; else None.  firsts: what stops begin with."""
+
+    def __init__(self, ordinary: _Ordinary, firsts: frozenset[str]) -> None:
+        super().__init__()
+        self._ordinary = ordinary
+        self._firsts = firsts
+
+    def __missing__(self, token: int) -> Delta | None:
+        delta = self._ordinary[token]
+        self[token] = delta = None if delta is None or not self._firsts.isdisjoint(delta.text) else delta
+        return delta
+
+
 class _Output(TextStream):
     """The text of one live request, and what of its tokens is still to be told.
 
     # tokens:   [0, sent)       the client has them
     #           [sent, seen)    `_untold`: not wholly shown yet; `_logprobs` are those of its last ones
+
+    passing: the news of tokens that need not be fed, as long as there are any: whoever lets one pass counts it in
+    `seen`.
     """
 
-    __slots__ = ("_logprobs", "_ordinary", "_untold", "cached_tokens", "prompt_tokens")
+    __slots__ = ("_logprobs", "_news_of", "_untold", "cached_tokens", "passing", "prompt_tokens")
 
-    def __init__(self, opened: Open, text: TokenText, ordinary: Mapping[int, Delta | None]) -> None:
+    def __init__(self, opened: Open, text: TokenText, news_of: Mapping[int, Delta | None]) -> None:
         super().__init__(text, opened.sampling.stop, opened.sampling.stop_regex)
-        self._ordinary = ordinary
+        self._news_of = news_of
         self._untold: tuple[int, ...] = ()
         self._logprobs: tuple[TokenLogprob, ...] = ()
         self.prompt_tokens = opened.prompt_tokens
         self.cached_tokens = 0
         for token in np.frombuffer(opened.output, np.int32).tolist():
             self.feed(token)
+        self.passing = news_of if self.is_quiet() else None
 
     def take(self, token: int, logprob: TokenLogprob | None) -> Delta:
-        """Take the next token; give what is new by it."""
-        if logprob is None and (delta := self._ordinary[token]) is not None and self.passes(delta.text):
-            return delta
+        """Feed the next token; give what is new by it."""
         text = self.feed(token)
+        self.passing = self._news_of if self.is_quiet() else None
         self._untold += (token,)
         if logprob is not None:
             self._logprobs += (logprob,)
@@ -123,6 +141,7 @@ class Detokenizer(Actor[ToDetokenizer]):
         self._wires = wires
         self._make_text = make_text
         self._ordinary = {skip: _Ordinary(make_text(skip)) for skip in (False, True)}
+        self._unstopped: WeakValueDictionary[tuple[bool, frozenset[str]], _Unstopped] = WeakValueDictionary()
         self._outputs: dict[int, _Output] = {}
 
     async def __aenter__(self) -> Self:
@@ -146,7 +165,17 @@ class Detokenizer(Actor[ToDetokenizer]):
         text.follow(np.frombuffer(opened.before, np.int32).tolist())
         if opened.sampling.begin:
             text = Behind(text, len(opened.sampling.begin))
-        self._outputs[opened.request] = _Output(opened, text, self._ordinary[skip])
+        self._outputs[opened.request] = _Output(
+            opened, text, self._news_of(skip, first_characters(opened.sampling.stop))
+        )
+
+    def _news_of(self, skip: bool, firsts: frozenset[str]) -> Mapping[int, Delta | None]:
+        """Give the news of tokens that pass by requests with such stops; theirs is kept while one of them is live."""
+        if not firsts:
+            return self._ordinary[skip]
+        if (news_of := self._unstopped.get((skip, firsts))) is None:
+            news_of = self._unstopped[skip, firsts] = _Unstopped(self._ordinary[skip], firsts)
+        return news_of
 
     async def _step(self, step: Tokens) -> None:
         outputs, logprobs = self._outputs, step.logprobs
@@ -164,16 +193,24 @@ class Detokenizer(Actor[ToDetokenizer]):
         requests = np.frombuffer(step.requests, np.int64).tolist()
         offsets = np.frombuffer(step.offsets, np.int32).tolist()
         tokens = np.frombuffer(step.tokens, np.int32).tolist()
+        fed = {*finished, *logprobs}
         for request, offset, token in zip(requests, offsets, tokens, strict=True):
             if (output := outputs.get(request)) is None:
                 continue  # stopped or closed here; the scheduler's last step in flight does not know yet
             known = output.seen
-            if offset > known:
+            if (
+                offset == known
+                and output.passing is not None
+                and request not in fed
+                and (delta := output.passing[token]) is not None
+            ):
+                output.seen = known + 1
+            elif offset > known:
                 delta = output.lose(request, offset)
-            elif offset < known or (finished and _is_dropped(finished.get(request), offset)):
+            elif offset < known or _is_dropped(finished.get(request), offset):
                 continue
             else:
-                delta = output.take(token, logprobs.get(request) if logprobs else None)
+                delta = output.take(token, logprobs.get(request))
             told.append(request)
             news.append(delta)
             if delta.finish is not None:

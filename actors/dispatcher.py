@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from types import TracebackType
 from typing import Any
@@ -31,6 +30,7 @@ from .messages import (
     Submit,
     ToDispatcher,
 )
+from .outputs import Outputs
 from .reader import Reader
 from .sampling import SamplingParams
 from .wires import Wires
@@ -58,17 +58,16 @@ _BEFORE = 16
 
 
 class _Entry:
-    """One live request: what it takes to run it again, and who reads it."""
+    """One live request: what it takes to run it again."""
 
     __slots__ = (
-        "joining", "joins", "lease", "namespace", "next_logprobs", "output", "program", "prompt", "reader", "replays",
-        "sampling", "tag", "tenant",
+        "joining", "joins", "lease", "namespace", "next_logprobs", "program", "prompt", "replays", "sampling", "tag",
+        "tenant",
     )  # fmt: skip
 
     def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
         self.prompt = submit.prompt
         self.sampling = sampling
-        self.reader: Reader = submit.reader
         self.tag = submit.tag
         self.next_logprobs = submit.next_logprobs
         self.joins = submit.joins
@@ -77,7 +76,6 @@ class _Entry:
         self.program = submit.program
         self.tenant = submit.tenant
         self.namespace = submit.namespace
-        self.output = array("i")
         self.replays = 0
 
 
@@ -92,6 +90,8 @@ class Dispatcher(Actor[ToDispatcher]):
         self._wires = wires
         self._options = options
         self._live: dict[int, _Entry] = {}
+        self._readers: dict[int, Reader] = {}  # of the live ones
+        self._outputs = Outputs()  # of the live ones
         self._tags: dict[tuple[str, str], set[int]] = {}  # by tenant and tag
         self._tenants: Counter[str] = Counter()  # how many of the live ones are whose
         self._counts: Counter[str] = Counter()
@@ -100,11 +100,12 @@ class Dispatcher(Actor[ToDispatcher]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for entry in self._live.values():
+        for reader in self._readers.values():
             failure = GenerationFailed("the dispatcher ended while the request was live")
             failure.__cause__ = error
-            entry.reader.fail(failure)
+            reader.fail(failure)
         self._live.clear()
+        self._readers.clear()
         if error is not None and hasattr(self._wires, "scheduler"):  # the next ledger knows nothing of what still runs
             self._wires.scheduler.post(AbortAll())
 
@@ -144,6 +145,8 @@ class Dispatcher(Actor[ToDispatcher]):
             sampling, max_new_tokens=min(sampling.max_new_tokens, room), seed=seed & 0x7FFF_FFFF_FFFF_FFFF
         )
         entry = self._live[submit.request] = _Entry(submit, sampling)
+        self._readers[submit.request] = submit.reader
+        self._outputs.open(submit.request)
         self._tenants[submit.tenant] += 1
         if submit.tag:
             self._tags.setdefault((submit.tenant, submit.tag), set()).add(submit.request)
@@ -203,10 +206,10 @@ class Dispatcher(Actor[ToDispatcher]):
 
     def _opened(self, request: int, entry: _Entry) -> Open:
         before = entry.prompt[-4 * _BEFORE :]
-        return Open(request, entry.sampling, len(entry.prompt) // 4, entry.output.tobytes(), before)
+        return Open(request, entry.sampling, len(entry.prompt) // 4, self._outputs.packed(request), before)
 
     def _generate(self, request: int, entry: _Entry, released: tuple[int, ...] = ()) -> Generate:
-        output, eos = entry.output.tobytes(), self._options.eos
+        output, eos = self._outputs.packed(request), self._options.eos
         return Generate(
             request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released,
             joins=entry.joins,
@@ -214,17 +217,18 @@ class Dispatcher(Actor[ToDispatcher]):
         )  # fmt: skip
 
     def _news(self, requests: tuple[int, ...], deltas: tuple[Delta, ...]) -> None:
-        live = self._live
+        readers = self._readers
+        self._outputs.add(requests, deltas)
         for request, delta in zip(requests, deltas, strict=True):
-            if (entry := live.get(request)) is None:
+            if (reader := readers.get(request)) is None:
                 continue  # aborted meanwhile: its terminal event has been given
-            entry.output.extend(delta.tokens)
-            entry.reader.push(delta)
+            reader.push(delta)
             if delta.finish is not None:
                 self._forget(request, delta.finish.reason)
 
-    def _forget(self, request: int, reason: str) -> _Entry:
-        entry = self._live.pop(request)
+    def _forget(self, request: int, reason: str) -> Reader:
+        entry, reader = self._live.pop(request), self._readers.pop(request)
+        self._outputs.close(request)
         self._counts[f"ended_{reason}"] += 1
         self._tenants[entry.tenant] -= 1
         if not self._tenants[entry.tenant]:
@@ -234,12 +238,12 @@ class Dispatcher(Actor[ToDispatcher]):
             tagged.discard(request)
             if not tagged:
                 del self._tags[name]
-        return entry
+        return reader
 
     def _abort(self, request: int, reason: str) -> None:
         if request not in self._live:
             return
-        self._forget(request, "abort").reader.push(Delta(finish=Finish(reason="abort", message=reason)))
+        self._forget(request, "abort").push(Delta(finish=Finish(reason="abort", message=reason)))
         self._wires.scheduler.post(Abort(request, reason))
         self._wires.detokenizer.post(Close(request))
 
@@ -248,8 +252,7 @@ class Dispatcher(Actor[ToDispatcher]):
             entry.replays += 1
             if entry.replays > self._options.replays:
                 message = f"the model worker failed {entry.replays} times while this request ran; it is not tried again"
-                entry.reader.push(Delta(finish=Finish(reason="error", message=message)))
-                self._forget(request, "error")
+                self._forget(request, "error").push(Delta(finish=Finish(reason="error", message=message)))
                 self._wires.detokenizer.post(Close(request))
             else:
                 self._counts["replayed"] += 1

@@ -50,11 +50,8 @@ class Reader(Sleeper):
         """Add news; whatever comes behind the terminal event is ignored."""
         if self.over:
             return
-        if (finish := delta.finish) is not None:
-            self.over = True
-            self._error = failure(finish)
-            if self._error is not None:
-                delta = msgspec.structs.replace(delta, finish=None)
+        if delta.finish is not None:
+            delta = self._end(delta, delta.finish)
         if delta.text or delta.tokens or delta.input_logprobs or delta.finish is not None:
             if self.news is None:  # a reader that keeps up
                 self.news = delta
@@ -67,6 +64,12 @@ class Reader(Sleeper):
         if self.sleeps and (self.over or not self._patient):
             self.sleeps = False
             self.waker.wake(self)
+
+    def _end(self, delta: Delta, finish: Finish) -> Delta:
+        """Know the end; give what is to be read of it, without the terminal event if that is an error."""
+        self.over = True
+        self._error = failure(finish)
+        return delta if self._error is None else msgspec.structs.replace(delta, finish=None)
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it has ended."""

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from .stop_regex import StopSearch
 
-__all__ = ["Behind", "TextStream", "TokenText", "byte_table", "is_byte_level", "token_text"]
+__all__ = ["Behind", "TextStream", "TokenText", "byte_table", "first_characters", "is_byte_level", "token_text"]
 
 
 class TokenText(Protocol):
@@ -59,6 +59,11 @@ def token_text(tokenizer: Tokenizer) -> Callable[[bool], TokenText]:
 def is_byte_level(tokenizer: Tokenizer) -> bool:
     """Whether each token is a fixed run of bytes."""
     return (msgspec.json.decode(tokenizer.to_str())["decoder"] or {}).get("type") == "ByteLevel"
+
+
+def first_characters(stops: Sequence[str]) -> frozenset[str]:
+    """Give the characters that a stop may begin with."""
+    return frozenset([stop[0] for stop in stops])
 
 
 class Behind:
@@ -109,15 +114,14 @@ class TextStream:
     """
 
     __slots__ = (
-        "_emitted", "_ends", "_firsts", "_held", "_hold", "_quiet", "_search", "_stops", "_text", "matched", "seen",
-        "tail",
+        "_emitted", "_ends", "_firsts", "_held", "_hold", "_search", "_stops", "_text", "matched", "seen", "tail",
     )  # fmt: skip
 
     def __init__(self, text: TokenText, stops: Sequence[str] = (), expressions: Sequence[str] = ()) -> None:
         """stops: strings.  expressions: regular expressions, as `stop_regex` takes them."""
         self._text = text
         self._stops = tuple(stops)
-        self._firsts = frozenset(stop[0] for stop in self._stops)
+        self._firsts = first_characters(self._stops)
         self._search = StopSearch(expressions) if expressions else None
         self._hold = max((len(stop) for stop in self._stops), default=1) - 1
         self._held = ""
@@ -126,33 +130,21 @@ class TextStream:
         self.tail = ""
         self.seen = 0
         self.matched: str | None = None
-        self._quiet = self._is_quiet()
 
     @property
     def whole(self) -> int:
         """How many tokens lie wholly inside the text let go so far; without stops those that are in."""
         return self.seen - len(self._ends)
 
-    def passes(self, text: str) -> bool:
-        """Take a token that has this text wherever it stands, if nothing is held back and no stop may begin in it.
+    def is_quiet(self) -> bool:
+        """Tell whether nothing is held back, so that a token that has its text wherever it stands need not be fed.
 
-        False where it has to be fed, which comes to the same for those that pass.
+        Unless a stop may begin in it.  It comes to the same, if it is counted in `seen`.
         """
-        if self._quiet and (not self._firsts or self._firsts.isdisjoint(text)):
-            self.seen += 1
-            return True
-        return False
+        return self._search is None and not self._ends and self._text.is_settled()
 
     def feed(self, token: int) -> str:
         """Take the next token; give what is safe to show.  After a match the stream is over."""
-        text = self._feed(token)
-        self._quiet = self._is_quiet()
-        return text
-
-    def _is_quiet(self) -> bool:
-        return self._search is None and not self._ends and self._text.is_settled()
-
-    def _feed(self, token: int) -> str:
         self.seen += 1
         new = self._text.feed(token)
         if not self._stops and self._search is None:
