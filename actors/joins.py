@@ -22,27 +22,38 @@ from hashlib import sha256
 
 import numpy as np
 
-__all__ = ["Line", "Origin", "pack_joins", "read_line"]
+__all__ = ["Line", "Origin", "pack_joins", "read_line", "whole_line"]
 
 _DEEPEST = 64
 """How many forks may stand inside each other."""
 
 Fork = tuple[int, ...]
 
+Runs = tuple[tuple[int, int], ...]
+"""Columns [start, end) of a prompt, one run behind the other."""
+
 
 class Line:
     """Tokens one behind the other, from an origin on; without one, from the beginning.
 
-    tokens: int32.  columns: how many it has, the origin's included.  position: that of the token behind it.
+    prompt: int32.  runs: where its own tokens stand there.  size: how many these are.  columns: how many it has, the
+    origin's included.  position: that of the token behind it.
     """
 
-    __slots__ = ("columns", "origin", "position", "tokens")
+    __slots__ = ("__dict__", "columns", "origin", "position", "prompt", "runs", "size")
 
-    def __init__(self, origin: Origin | None, tokens: bytes) -> None:
-        self.origin, self.tokens = origin, tokens
-        own = len(tokens) // 4
-        self.columns = own if origin is None else origin.columns + own
-        self.position = own if origin is None else origin.position + own
+    def __init__(self, origin: Origin | None, prompt: bytes, runs: Runs = (), size: int = 0) -> None:
+        self.origin, self.prompt, self.runs, self.size = origin, prompt, runs, size
+        if origin is None:
+            self.columns = self.position = size
+        else:
+            self.columns, self.position = origin.columns + size, origin.position + size
+
+    def said(self, start: int, end: int) -> Line:
+        """Go on with what stands at the columns [start, end) of the prompt."""
+        if start == end:
+            return self
+        return Line(self.origin, self.prompt, _behind(self.runs, start, end), self.size + end - start)
 
     @property
     def base(self) -> int:
@@ -54,15 +65,23 @@ class Line:
         """Where its tokens' KV is known: what stands before them is a part of the name."""
         return "" if self.origin is None else self.origin.namespace
 
+    @cached_property
+    def tokens(self) -> bytes:
+        """Its own tokens, int32; put together when somebody asks for the first time."""
+        return _gather(self.prompt, self.runs)
+
+    @property
+    def all_runs(self) -> Runs:
+        """Where the tokens of all its columns stand."""
+        runs = self.runs if self.origin is None else self.origin.runs
+        for start, end in self.runs if self.origin is not None else ():
+            runs = _behind(runs, start, end)
+        return runs
+
     @property
     def flat(self) -> bytes:
         """The tokens of all columns."""
-        return self.tokens if self.origin is None else self.origin.tokens + self.tokens
-
-    @property
-    def key(self) -> tuple[str, bytes]:
-        """What it is known by: equal lines have equal KV."""
-        return self.namespace, self.tokens
+        return self.tokens if self.origin is None else _gather(self.prompt, self.all_runs)
 
     def lines(self) -> tuple[Line, ...]:
         """Name all lines that are before it, each behind those it needs."""
@@ -81,12 +100,13 @@ class Line:
 class Origin:
     """What stands before a line: other lines side by side, with a stem in common; one of them where positions jump.
 
-    stem: the columns that the lines have in common.  tokens: int32, of all its columns.  position: of the next token.
+    stem: the columns that the lines have in common.  runs: where the tokens of all its columns stand in the prompt.
+    position: of the next token.
     """
 
-    def __init__(self, stem: Line, lines: tuple[Line, ...], tokens: bytes, position: int) -> None:
-        self.stem, self.lines, self.tokens, self.position = stem.columns, lines, tokens, position
-        self.columns = len(tokens) // 4
+    def __init__(self, stem: Line, lines: tuple[Line, ...], runs: Runs, columns: int, position: int) -> None:
+        self.stem, self.lines, self.runs = stem.columns, lines, runs
+        self.columns, self.position = columns, position
         self._own = stem
 
     @property
@@ -103,10 +123,27 @@ class Origin:
     def namespace(self) -> str:
         """Name it by all that is before it: a digest of 128 bits, of where its lines begin and of all its tokens."""
         own = self._own
-        lines = ((line.namespace if line.origin is not own.origin else "", len(line.tokens)) for line in self.lines)
-        digest = sha256(f"{own.namespace} {own.columns} {self.position} {list(lines)} ".encode())
-        digest.update(self.tokens)
+        sizes = [line.size for line in self.lines]
+        names = [line.namespace if line.origin is not own.origin else "" for line in self.lines]
+        digest = sha256(f"{own.namespace} {own.columns} {self.position} {sizes} {' '.join(names)} ".encode())
+        prompt = memoryview(own.prompt)
+        for start, end in self.runs:
+            digest.update(prompt[4 * start : 4 * end])
         return digest.hexdigest()[:32]
+
+
+def _behind(runs: Runs, start: int, end: int) -> Runs:
+    """Put a run behind others; what goes on where these end is one with it."""
+    if runs and runs[-1][1] == start:
+        return (*runs[:-1], (runs[-1][0], end))
+    return (*runs, (start, end))
+
+
+def _gather(prompt: bytes, runs: Runs) -> bytes:
+    if len(runs) == 1:
+        start, end = runs[0]
+        return prompt[4 * start : 4 * end]
+    return b"".join([prompt[4 * start : 4 * end] for start, end in runs])
 
 
 def pack_joins(forks: Iterable[Fork]) -> bytes:
@@ -114,10 +151,15 @@ def pack_joins(forks: Iterable[Fork]) -> bytes:
     return np.array([word for fork in forks for word in fork], np.int32).tobytes()
 
 
+def whole_line(tokens: bytes) -> Line:
+    """Give the line of a prompt that is one."""
+    return Line(None, tokens).said(0, len(tokens) // 4)
+
+
 def read_line(tokens: bytes, joins: bytes = b"") -> Line:
     """Read a prompt.  Raises ValueError for words that tell of no prompt that could be."""
     line = _Reader(tokens, joins).read()
-    if line.origin is not None and not line.tokens and not line.origin.jumps:
+    if line.origin is not None and not line.size and not line.origin.jumps:
         raise ValueError("nothing stands behind the last join; at least one token must, for it sees all before it")
     return line
 
@@ -132,7 +174,7 @@ class _Reader:
 
     def read(self) -> Line:
         end = len(self._tokens) // 4
-        line = self._run(Line(None, b""), 0, end, 0)
+        line = self._run(Line(None, self._tokens), 0, end, 0)
         if self._at < len(self._words):
             raise ValueError(f"word {self._at} tells of column {self._words[self._at]}; {end} tokens are given")
         return line
@@ -145,12 +187,12 @@ class _Reader:
             at, count = found
             if not start <= at <= end:
                 raise ValueError(f"a fork at column {at}, behind one that reaches to {start}, before {end}")
-            line = self._said(line, start, at)
+            line = line.said(start, at)
             if count:
                 line, start = self._fork(line, at, end, self._branches(count), depth)
             else:
                 line, start = self._jump(line, self._take(1)[0]), at
-        return self._said(line, start, end)
+        return line.said(start, end)
 
     def _next(self, end: int) -> tuple[int, int] | None:
         """Take the start and the count of the next fork that begins before `end`; a jump may stand at the very end."""
@@ -179,30 +221,31 @@ class _Reader:
         words = self._take(2 * count)
         return list(zip(words[::2], words[1::2], strict=True))
 
-    def _said(self, line: Line, start: int, end: int) -> Line:
-        return line if start == end else Line(line.origin, line.tokens + self._tokens[4 * start : 4 * end])
-
     @staticmethod
     def _jump(line: Line, offset: int) -> Line:
         if not offset:
             return line
         position = line.position + offset
-        while not line.tokens and line.origin is not None and line.origin.jumps:
+        while not line.size and line.origin is not None and line.origin.jumps:
             line = line.origin.lines[0]  # jumps one behind the other are one
-        return Line(Origin(line, (line,), line.flat, position), b"")
+        return Line(Origin(line, (line,), line.all_runs, line.columns, position), line.prompt)
 
     def _fork(self, stem: Line, start: int, end: int, branches: list[tuple[int, int]], depth: int) -> tuple[Line, int]:
         """Read branches from column `start` on; give the line behind them, and its column."""
         lines: list[Line] = []
-        first = start
+        first, position = start, 0
         for length, offset in branches:
             if not length:  # it said nothing: nothing of it is seen
                 continue
-            if start + length > end:
+            stop = start + length
+            if stop > end:
                 raise ValueError(f"a branch of {length} tokens from column {start} on reaches beyond column {end}")
-            lines.append(self._run(self._jump(stem, offset), start, start + length, depth + 1))
-            start += length
+            line = self._jump(stem, offset) if offset else stem
+            line = self._run(line, start, stop, depth + 1) if self._at < len(self._words) else line.said(start, stop)
+            lines.append(line)
+            position, start = max(position, line.position), stop
         if len(lines) < 2:  # one branch is a line that goes on
             return (lines[0] if lines else stem), start
-        tokens = stem.flat + self._tokens[4 * first : 4 * start]
-        return Line(Origin(stem, tuple(lines), tokens, max(line.position for line in lines)), b""), start
+        runs = _behind(stem.all_runs, first, start)
+        columns = stem.columns + start - first
+        return Line(Origin(stem, tuple(lines), runs, columns, position), stem.prompt), start

@@ -13,7 +13,7 @@ from ..joins import Line
 from ..messages import Generate
 from ..sampling import SamplingParams
 from .node import Node
-from .radix_tree import RadixTree
+from .radix_tree import RadixTree, Root
 from .request import Request
 from .rows import Rows
 
@@ -61,7 +61,7 @@ class Assemblies:
             if line in held:
                 continue
             end, origin = self._end(request, line), line.origin
-            if end is None and line.tokens:
+            if end is None and line.size:
                 missing.append(line)
             elif origin is None or all(source in held for source in origin.lines):
                 self._join(request, line)
@@ -72,25 +72,32 @@ class Assemblies:
 
     def _end(self, request: Request, line: Line) -> Node | None:
         """Give the node that a line of a request's ends at, None if the tree has not all of it."""
-        rows, part = self._rows, self.part(request, line)
+        rows, part = self._rows, self.part(request, line) if self._under_way else None
         if part is not None and part.row >= 0 and rows.shared[part.row] == part.length:
             return rows.node[part.row]
-        node, known = _find(self._tree, request, line)
-        return node if 4 * known == len(line.tokens) else None
+        node, known = _ends(self._tree, request)[line]
+        return node if known == line.size else None
 
-    def _join(self, request: Request, line: Line) -> None:
-        if (origin := line.origin) is not None:
-            sources = tuple(request.held[source] for source in origin.lines)
-            self._tree.join(request.namespace_of(line), sources, origin.stem)
+    def _join(self, request: Request, line: Line) -> Root | None:
+        """Let the lines before a line stand before its namespace; give its root, if there are any."""
+        if (origin := line.origin) is None:
+            return None
+        sources = tuple([request.held[source] for source in origin.lines])
+        own = [source.columns - origin.stem for source in origin.lines]
+        return self._tree.join(request.namespace_of(line), sources, own)
 
     def find(self, request: Request, limit: int) -> tuple[Node, int]:
         """Find, and lock, what the cache has of a request whose lines are all held; it holds these by its own path.
 
         limit: how many columns may come from the cache.
         """
-        self._join(request, request.line)
+        root = self._join(request, request.line)
+        first = root is not None and not root.locks
         node, known = self._tree.match(request.tokens[4 * request.base :], limit - request.base, request.namespace)
-        self._tree.lock(node)
+        self._tree.lock(node, adopt=first)
+        if first and (origin := request.line.origin) is not None:
+            for line in origin.lines:  # the request's locks on them are the root's now
+                del request.held[line]
         self.let_go(request)
         return node, min(request.base, limit) + known
 
@@ -127,7 +134,7 @@ class Assemblies:
                 message = Generate(self._next, line.flat, _FILL, tenant=request.tenant, namespace=request.home)
                 part = Request(message, request.arrival, request.since, line=line, whole=request)
                 if not part.joined:
-                    part.end, part.matched = _find(self._tree, request, line)
+                    part.end, part.matched = _ends(self._tree, request)[line]
                     part.matched_version = self._tree.version
                 self._under_way[key] = part
                 made.append(part)
@@ -164,23 +171,22 @@ class Assemblies:
 
 def known_lines(tree: RadixTree, request: Request) -> tuple[int, tuple[Node, ...]]:
     """Count the columns the tree has of a joined request, and name where its lines' known parts end."""
-    seen, ends = dict[Node, None](), list[Node]()
-    for line in request.lines:
-        node, _ = _find(tree, request, line)
+    seen, ends, columns = set[Node](), list[Node](), 0
+    for node, _ in _ends(tree, request).values():
         if node is not None:
             ends.append(node)
             while node.parent is not None and node not in seen:
-                seen[node] = None
+                seen.add(node)
+                columns += len(node.slots)
                 node = node.parent
-    return sum(len(node.slots) for node in seen), tuple(ends)
+    return columns, tuple(ends)
 
 
-def _find(tree: RadixTree, request: Request, line: Line) -> tuple[Node | None, int]:
-    """Find what the tree knows of a line before a joined request, once as long as the tree stays the same."""
+def _ends(tree: RadixTree, request: Request) -> dict[Line, tuple[Node | None, int]]:
+    """Find what the tree knows of each line before a joined request, once as long as the tree stays the same."""
     if request.ends_version != tree.version:
-        request.ends.clear()
+        request.ends = {
+            line: tree.find_runs(line.prompt, line.runs, request.namespace_of(line)) for line in request.lines
+        }
         request.ends_version = tree.version
-    found = request.ends.get(line)
-    if found is None:
-        found = request.ends[line] = tree.find(line.tokens, namespace=request.namespace_of(line))
-    return found
+    return request.ends

@@ -10,7 +10,7 @@ what locks or leases one of them locks or leases these lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -49,9 +49,10 @@ class RadixTree:
             root = self._roots[namespace] = Root(namespace)
         return root
 
-    def join(self, namespace: str, sources: tuple[Node, ...], stem: int) -> Root:
-        """Let a namespace begin behind lines that end at `sources`, side by side behind the `stem` columns they share.
+    def join(self, namespace: str, sources: tuple[Node, ...], own: Sequence[int]) -> Root:
+        """Let a namespace begin behind lines that end at `sources`, side by side behind the columns they share.
 
+        own: how many columns each has behind these.
         Whoever does so locks a path of the namespace at once, and then does without locks of its own on the sources.
         """
         root = self.root(namespace)
@@ -66,8 +67,8 @@ class RadixTree:
                 self.lease(source, paused=paused)
         parts = self._parts(sources[0])
         root.sources, root.first = sources, sum(map(len, parts))
-        for source in sources[1:]:
-            parts += _behind(self._parts(source), stem)
+        for source, count in zip(sources[1:], own[1:], strict=True):
+            parts += _last(source, count)
         root.slots = np.concatenate(parts)
         return root
 
@@ -96,6 +97,19 @@ class RadixTree:
         node, at = (root, 0) if root is None else self._walk(root, tokens, _end(tokens, limit))
         return (node if at else None), at >> 2
 
+    def find_runs(self, tokens: bytes, runs: Iterable[tuple[int, int]], namespace: str) -> tuple[Node | None, int]:
+        """Find the same of a prefix that stands in `tokens` by runs [start, end), one behind the other."""
+        root = self._roots.get(namespace)
+        if root is None:
+            return None, 0
+        node, known = root, 0
+        for start, end in runs:
+            node, at = self._walk(node, tokens, 4 * end, 4 * start)
+            known += at // 4 - start
+            if at < 4 * end:
+                break
+        return (node if known else None), known
+
     def touch(self, node: Node) -> None:
         """Count the path to `node` as used now."""
         self._clock = now = self._clock + 1
@@ -110,10 +124,11 @@ class RadixTree:
             child = node.children.get(tokens[at : at + 4])
             if child is None:
                 break
-            same = _common(child.key, tokens, at, end)
-            at += same
-            if same < len(child.key):
+            size = len(child.key)
+            if at + size > end or not tokens.startswith(child.key, at):
+                at += _common(child.key, tokens, at, end)
                 break
+            at += size
             node = child
         return at >> 2
 
@@ -136,17 +151,17 @@ class RadixTree:
         parts.reverse()
         return parts
 
-    def _walk(self, node: Node, tokens: bytes, end: int) -> tuple[Node, int]:
-        """Follow tokens[:end] below `node`, splitting where they part; give the last node and the byte reached."""
-        at = 0
+    def _walk(self, node: Node, tokens: bytes, end: int, at: int = 0) -> tuple[Node, int]:
+        """Follow tokens[at:end] below `node`, splitting where they part; give the last node and the byte reached."""
         while at < end:
             child = node.children.get(tokens[at : at + 4])
             if child is None:
                 break
-            same = _common(child.key, tokens, at, end)
-            at += same
-            if same < len(child.key):
-                return self._split(child, same), at
+            size = len(child.key)
+            if at + size > end or not tokens.startswith(child.key, at):
+                same = _common(child.key, tokens, at, end)
+                return self._split(child, same), at + same
+            at += size
             node = child
         return node, at
 
@@ -204,10 +219,11 @@ class RadixTree:
 
     # --- locks -----------------------------------------------------------------------------------------------------
 
-    def lock(self, node: Node, instead: Node | None = None) -> None:
+    def lock(self, node: Node, instead: Node | None = None, *, adopt: bool = False) -> None:
         """Keep the path to `node` from eviction until it is unlocked as often.
 
-        instead: a node on the path, one of whose locks this one takes over.
+        instead: a node on the path, one of whose locks this one takes over.  adopt: likewise one lock of each of its
+        root's sources, if nothing below that root is locked yet.
         """
         while node is not instead and node.parent is not None:
             if node.locks == 0:
@@ -218,7 +234,7 @@ class RadixTree:
             node = node.parent
         if node.name and node is not instead:
             if not node.locks:
-                for source in node.sources:
+                for source in () if adopt else node.sources:
                     self.lock(source)
             elif node.locks == 1:
                 self.crowded[node] = None
@@ -231,7 +247,8 @@ class RadixTree:
             node.locks -= 1
             if node.locks == 0:
                 self.locked -= len(node.slots)
-                self._order.offer(node)
+                if not node.children:
+                    self._order.offer(node)
             elif node.locks == 1:
                 del self.crowded[node]
             node = node.parent
@@ -273,7 +290,8 @@ class RadixTree:
             node.paused -= paused
             if node.leases == 0:
                 self.leased -= len(node.slots)
-            self._order.lowered(node)
+            if node.queued:
+                self._order.lowered(node)
             node = node.parent
         if node.name:
             assert node.leases > 0, "more leases of a root ended than began"
@@ -386,21 +404,23 @@ def _end(tokens: bytes, limit: int | None) -> int:
     return len(tokens) if limit is None else max(0, min(len(tokens), 4 * limit))
 
 
-def _behind(parts: list[Slots], count: int) -> list[Slots]:
-    """Leave out the first `count` slots."""
-    for index, part in enumerate(parts):
-        if count < len(part):
-            return [part[count:], *parts[index + 1 :]]
-        count -= len(part)
-    return []
+def _last(node: Node, count: int) -> list[Slots]:
+    """Collect the last `count` slots of the path to a node, which has as many."""
+    parts: list[Slots] = []
+    while count:
+        slots = node.slots[-count:]
+        parts.append(slots)
+        count -= len(slots)
+        if count:
+            assert node.parent is not None, "the path is as long as its line"
+            node = node.parent
+    parts.reverse()
+    return parts
 
 
 def _common(key: bytes, tokens: bytes, at: int, end: int) -> int:
     """Count the bytes, in whole tokens, that `key` and tokens[at:end] begin with."""
-    size = len(key)
-    if at + size <= end and tokens.startswith(key, at):
-        return size
-    items = min(size, end - at) >> 2
+    items = min(len(key), end - at) >> 2
     differ = np.frombuffer(key, np.int32, items) != np.frombuffer(tokens, np.int32, items, at)
     first = int(differ.argmax())
     return 4 * (first if differ[first] else items)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..joins import Line, read_line
+from ..joins import Line, read_line, whole_line
 from ..messages import Begin, Generate, TokenLogprob
 from ..sampling import SamplingParams
 from .node import Node
@@ -40,7 +40,7 @@ class Request:
         self, message: Generate, arrival: int, since: int, *, line: Line | None = None, whole: Request | None = None
     ) -> None:
         if line is None:
-            line = read_line(message.prompt, message.joins) if message.joins else Line(None, message.prompt)
+            line = read_line(message.prompt, message.joins) if message.joins else whole_line(message.prompt)
         self.line = line
         self.base = line.base
         self.lines = line.lines() if self.base else ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, Self
@@ -92,7 +93,11 @@ class Scheduler(Actor[ToScheduler]):
                     self._recorded.step(step)
                 await self._worker.tell(step)
             await self._tell_news(inbox)
-            mail = inbox.drain() if step is not None and len(state.flights) < in_flight else await inbox.batch()
+            if step is not None and len(state.flights) < in_flight:
+                await asyncio.sleep(0)  # the worker takes this step up before the next one is planned
+                mail = inbox.drain()
+            else:
+                mail = await inbox.batch()
 
     def _take(self, message: ToScheduler, reply: Reply | None) -> None:
         state = self.state
