@@ -187,6 +187,8 @@ BAD: list[tuple[Any, dict[str, Any], str]] = [
     ("", {}, "prompt: it has no tokens"),
     ([1, 999999], {}, "prompt: token ids must lie in 0 to"),
     ([1, -1], {}, "prompt: token ids must lie in 0 to"),
+    (np.array([1, -1], np.int32).tobytes(), {}, "prompt: token ids must lie in 0 to"),
+    (np.array([1, 999999], np.int32).tobytes(), {}, "prompt: token ids must lie in 0 to"),
     (["a", "b"], {}, "prompt: not a sequence of token ids"),
     ([1.5], {}, "prompt: not a sequence of token ids"),
     ([True], {}, "prompt: not a sequence of token ids"),
