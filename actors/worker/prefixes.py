@@ -17,7 +17,7 @@ __all__ = ["Prefixes"]
 class Prefixes:
     """Keep what rows begin with until the step that begins them is sent."""
 
-    __slots__ = ("_ends", "_last", "_offsets", "_rows", "_sent", "_slots", "_told")
+    __slots__ = ("_ends", "_firsts", "_last", "_offsets", "_rows", "_sent", "_slots", "_told", "_written")
 
     def __init__(self) -> None:
         self._clear()
@@ -25,6 +25,8 @@ class Prefixes:
     def _clear(self) -> None:
         self._rows: list[int] = []
         self._ends: list[int] = []  # each one's number of slots
+        self._firsts: list[int] = []  # what makes a column of a slot's place among all that are written
+        self._written = 0  # how many these are
         self._offsets: list[int] = []  # where its slots begin among those sent
         self._slots: list[bytes] = []
         self._sent = 0  # how many slots these are
@@ -35,9 +37,12 @@ class Prefixes:
         """Let a row begin with slots, int32; those of an earlier row are not sent again."""
         if slots != self._last[0]:
             self._last = (slots, self._offset(slots))
+        end = len(slots) // 4
         self._rows.append(row)
-        self._ends.append(len(slots) // 4)
+        self._ends.append(end)
+        self._firsts.append(-self._written)
         self._offsets.append(self._last[1])
+        self._written += end
 
     def _offset(self, slots: bytes) -> int:
         """Tell where slots stand among those sent; they join them if they do not yet."""
@@ -53,12 +58,11 @@ class Prefixes:
 
     def staged(self) -> tuple[list[np.ndarray], int]:
         """Give what has been added, for a transfer: two arrays, int32; and how many slots are to be written."""
-        ends = np.array(self._ends, np.int32)
-        writes = ends.cumsum(dtype=np.int32)
-        table = np.array((self._ends, self._rows, ends - writes, self._offsets), np.int32)
+        table = np.array([*self._ends, *self._rows, *self._firsts, *self._offsets], np.int32)
         slots = np.frombuffer(b"".join(self._slots), np.int32)
+        written = self._written
         self._clear()
-        return [table.ravel(), slots], int(ends.sum())
+        return [table, slots], written
 
     @staticmethod
     def write(sent: Sequence[Tensor], count: int, tables_RL: Tensor) -> None:
