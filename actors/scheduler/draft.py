@@ -8,6 +8,8 @@ from .state import State
 
 __all__ = ["Draft"]
 
+_FEW = 4  # tokens: fewer are not put into the tree by themselves
+
 
 class Draft:
     """Chunks of rows' tokens, as long as the budget and the slots last.
@@ -96,10 +98,16 @@ class Draft:
         return row >= 0 and rows.length[row] == rows.target[row] and rows.last_step[row] == self._state.next_step
 
     def publish(self) -> None:
-        """Put what it computes into the tree, for those that read it later."""
+        """Put what it computes into the tree, for those that read it later; a few tokens wait for those behind them.
+
+        Every branch has some of its own, which nobody else looks for, and a node for them costs as much as for many.
+        """
         if self._state.options.prefix_cache:
+            rows, least = self._state.rows, min(_FEW, self._state.options.share_tokens)
             for request in self.computing[self._published :]:
-                self._state.publish(request.row)
+                row = request.row
+                if request.whole is not None or rows.length[row] - rows.shared[row] >= least:
+                    self._state.publish(row)
             self._published = len(self.computing)
 
 
