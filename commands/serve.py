@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .engine_arguments import add_engine_arguments, make_engine, summary
-from .lasting import keep_lasting
+from .lasting import keep_lasting, take_turns
 from .statistics_line import statistics_line
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ async def _serve(engine: Engine, options: GatewayOptions, log_interval_s: float 
             began = time.monotonic()
             async with engine:
                 keep_lasting()
+                take_turns()
                 supervisor = await engine.supervisor.supervise("gateway", grace=options.grace_s + 5.0)
                 gateway = await supervisor.spawn(lambda: Gateway(engine, options), name="gateway")
                 _announce(engine, options, await gateway.ask(Address()), time.monotonic() - began)

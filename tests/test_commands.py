@@ -464,13 +464,24 @@ def test_doctor_says_what_to_do():
     assert doctor.advice(broken) == ["callboard cannot run yet: torch: cannot be imported"]
 
 
-def test_what_lasts_is_out_of_the_garbage_collectors_way():
+def test_what_lasts_is_out_of_the_garbage_collectors_way_and_a_level_of_branches_brings_no_pass():
     """In a process of its own: what is frozen stays so."""
     code = (
         "import gc; from callboard.commands.lasting import keep_lasting; keep_lasting(); left = gc.get_objects();"
-        "print(gc.get_freeze_count() > 1_000, len(left) < 100)"
+        "frozen = gc.get_freeze_count() > 1_000, len(left) < 100;"
+        "before = gc.get_stats()[0]['collections']; kept = [[] for _ in range(40_000)];"
+        "print(*frozen, gc.get_stats()[0]['collections'] == before)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True, timeout=60
     )
-    assert found.stdout.split() == ["True", "True"]
+    assert found.stdout.split() == ["True", "True", "True"]
+
+
+def test_threads_that_wait_for_pythons_lock_have_it_within_a_millisecond():
+    """In a process of its own, for all its threads."""
+    code = "import sys; from callboard.commands.lasting import take_turns; take_turns(); print(sys.getswitchinterval())"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True, timeout=60
+    )
+    assert float(found.stdout) <= 1e-3

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ...models.config import ModelConfig, read_config
-from ..lasting import keep_lasting
+from ..lasting import keep_lasting, take_turns
 from .limits import ElementBytes, Rates, measure_rates
 from .offline import warm_up
 
@@ -66,6 +66,7 @@ async def started(engine: Engine) -> AsyncIterator[Setting]:
         rates = measure_rates(torch.device(engine.limits.device), dtype)
         await warm_up(engine)
         keep_lasting()
+        take_turns()
         kv_dtype: torch.dtype = getattr(torch, engine.limits.kv_dtype)
         element_bytes = ElementBytes(dtype.itemsize, kv_dtype.itemsize)
         yield Setting(engine, read_config(engine.folder), element_bytes, rates, start_s)
