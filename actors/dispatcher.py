@@ -151,8 +151,8 @@ class Dispatcher(Actor[ToDispatcher]):
         if submit.tag:
             self._tags.setdefault((submit.tenant, submit.tag), set()).add(submit.request)
         try:
-            self._wires.detokenizer.post(self._opened(submit.request, entry))
-            self._wires.scheduler.post(self._generate(submit.request, entry, self._released))
+            self._wires.detokenizer.post(_opened(submit.request, entry))
+            self._wires.scheduler.post(self._generate(submit.request, entry, released=self._released))
         except MailboxFull:
             self._forget(submit.request, "refused")
             self.reply().fail(Overloaded("the scheduler is behind with its mail"))
@@ -178,7 +178,7 @@ class Dispatcher(Actor[ToDispatcher]):
     def _live_requests(self) -> list[Open]:
         if self._live:  # whoever asks has lost the message it had at hand; an end in it would never be told again
             self._wires.scheduler.post(Reconcile(tuple(self._live)))
-        return [self._opened(request, entry) for request, entry in self._live.items()]
+        return [_opened(request, entry, self._outputs.packed(request)) for request, entry in self._live.items()]
 
     def _verify(self, submit: Submit) -> int:
         """Tell how far a prompt reaches; raises InvalidRequest or Overloaded for what is refused."""
@@ -204,15 +204,10 @@ class Dispatcher(Actor[ToDispatcher]):
             raise InvalidRequest("request", f"{submit.request} is already live")
         return reach
 
-    def _opened(self, request: int, entry: _Entry) -> Open:
-        before = entry.prompt[-4 * _BEFORE :]
-        return Open(request, entry.sampling, len(entry.prompt) // 4, self._outputs.packed(request), before)
-
-    def _generate(self, request: int, entry: _Entry, released: tuple[int, ...] = ()) -> Generate:
-        output, eos = self._outputs.packed(request), self._options.eos
+    def _generate(self, request: int, entry: _Entry, output: bytes = b"", released: tuple[int, ...] = ()) -> Generate:
         return Generate(
-            request, entry.prompt, entry.sampling, output, eos, entry.next_logprobs, entry.lease, released,
-            joins=entry.joins,
+            request, entry.prompt, entry.sampling, output, self._options.eos, entry.next_logprobs,
+            lease=entry.lease, released=released, joins=entry.joins,
             program=entry.program, tenant=entry.tenant, namespace=entry.namespace, joining=entry.joining,
         )  # fmt: skip
 
@@ -256,7 +251,11 @@ class Dispatcher(Actor[ToDispatcher]):
                 self._wires.detokenizer.post(Close(request))
             else:
                 self._counts["replayed"] += 1
-                self._wires.scheduler.post(self._generate(request, entry))
+                self._wires.scheduler.post(self._generate(request, entry, self._outputs.packed(request)))
+
+
+def _opened(request: int, entry: _Entry, output: bytes = b"") -> Open:
+    return Open(request, entry.sampling, len(entry.prompt) // 4, output, entry.prompt[-4 * _BEFORE :])
 
 
 def _reach(tokens: bytes, joins: bytes) -> int:

@@ -16,6 +16,7 @@ Words (int32) tell where the lines are, in the order of their columns, a fork's 
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
@@ -123,13 +124,13 @@ class Origin:
     def namespace(self) -> str:
         """Name it by all that is before it: a digest of 128 bits, of where its lines begin and of all its tokens."""
         own = self._own
-        sizes = [line.size for line in self.lines]
         names = [line.namespace if line.origin is not own.origin else "" for line in self.lines]
-        digest = sha256(f"{own.namespace} {own.columns} {self.position} {sizes} {' '.join(names)} ".encode())
+        digest = sha256(f"{own.namespace} {own.columns} {self.position} {' '.join(names)} ".encode())
+        digest.update(array("q", [line.size for line in self.lines]).tobytes())
         prompt = memoryview(own.prompt)
         for start, end in self.runs:
             digest.update(prompt[4 * start : 4 * end])
-        return digest.hexdigest()[:32]
+        return digest.digest()[:16].hex()
 
 
 def _behind(runs: Runs, start: int, end: int) -> Runs:
@@ -233,7 +234,7 @@ class _Reader:
     def _fork(self, stem: Line, start: int, end: int, branches: list[tuple[int, int]], depth: int) -> tuple[Line, int]:
         """Read branches from column `start` on; give the line behind them, and its column."""
         lines: list[Line] = []
-        first, position = start, 0
+        first = start
         for length, offset in branches:
             if not length:  # it said nothing: nothing of it is seen
                 continue
@@ -243,9 +244,9 @@ class _Reader:
             line = self._jump(stem, offset) if offset else stem
             line = self._run(line, start, stop, depth + 1) if self._at < len(self._words) else line.said(start, stop)
             lines.append(line)
-            position, start = max(position, line.position), stop
+            start = stop
         if len(lines) < 2:  # one branch is a line that goes on
             return (lines[0] if lines else stem), start
         runs = _behind(stem.all_runs, first, start)
-        columns = stem.columns + start - first
+        columns, position = stem.columns + start - first, max([line.position for line in lines])
         return Line(Origin(stem, tuple(lines), runs, columns, position), stem.prompt), start

@@ -56,7 +56,7 @@ class Assemblies:
     def gather(self, request: Request) -> list[Line]:
         """Lock the lines that the tree has whole; give those that it has not."""
         tree, held = self._tree, request.held
-        missing: list[Line] = []
+        missing, found = list[Line](), list[Node]()
         for line in request.lines:
             if line in held:
                 continue
@@ -64,10 +64,13 @@ class Assemblies:
             if end is None and line.size:
                 missing.append(line)
             elif origin is None or all(source in held for source in origin.lines):
-                self._join(request, line)
-                held[line] = node = tree.root(request.namespace_of(line)) if end is None else end
-                tree.touch(node)
+                if (node := end) is None or origin is not None:
+                    root = self._join(request, line)
+                    node = end or root or tree.root(request.namespace_of(line))
+                held[line] = node
+                found.append(node)
                 tree.lock(node)
+        tree.touch(*found)
         return missing
 
     def _end(self, request: Request, line: Line) -> Node | None:

@@ -10,9 +10,9 @@ from itertools import count
 
 from .node import Node
 
-__all__ = ["EvictionOrder"]
+__all__ = ["PLAIN", "EvictionOrder"]
 
-_PLAIN, _PAUSED, _LEASED = 1, 2, 3
+PLAIN, _PAUSED, _LEASED = 1, 2, 3
 
 
 class EvictionOrder:
@@ -20,7 +20,7 @@ class EvictionOrder:
 
     def __init__(self) -> None:
         # last_used, ticket, node
-        self._lines: dict[int, list[tuple[int, int, Node]]] = {_PLAIN: [], _PAUSED: [], _LEASED: []}
+        self._lines: dict[int, list[tuple[int, int, Node]]] = {PLAIN: [], _PAUSED: [], _LEASED: []}
         self._tickets = count()
 
     def offer(self, node: Node) -> None:
@@ -37,7 +37,7 @@ class EvictionOrder:
 
     def next(self, *, plain: bool = False) -> Node | None:
         """Take the next leaf to evict out of its line, or None if no leaf is unlocked (plain: and not leased)."""
-        for kind in (_PLAIN,) if plain else (_PLAIN, _PAUSED, _LEASED):
+        for kind in (PLAIN,) if plain else (PLAIN, _PAUSED, _LEASED):
             line = self._lines[kind]
             while line:
                 stamp, _, node = heapq.heappop(line)
@@ -54,5 +54,5 @@ class EvictionOrder:
 
 def _line(node: Node) -> int:
     if not node.leases:
-        return _PLAIN
+        return PLAIN
     return _PAUSED if node.paused == node.leases else _LEASED

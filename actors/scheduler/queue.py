@@ -215,8 +215,8 @@ class WaitingQueue:
 
     def _lease(self, request: Request, nodes: tuple[Node, ...]) -> None:
         """Let a request have the paths to `nodes`, which count as used now, on lease, and no other."""
+        self._tree.touch(*nodes)
         for node in nodes:
-            self._tree.touch(node)
             self._tree.lease(node)
         for node in request.leased:
             self._tree.end_lease(node)

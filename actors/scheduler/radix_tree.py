@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from .eviction import EvictionOrder
+from .eviction import PLAIN, EvictionOrder
 from .node import Node, Root
 from .slot_pool import Slots
 
@@ -65,11 +65,12 @@ class RadixTree:
                 self.end_lease(source, paused=paused)
             for source in sources:
                 self.lease(source, paused=paused)
-        parts = self._parts(sources[0])
-        root.sources, root.first = sources, sum(map(len, parts))
-        for source, count in zip(sources[1:], own[1:], strict=True):
-            parts += _last(source, count)
-        root.slots = np.concatenate(parts)
+        parts: list[Slots] = []
+        for source, count in zip(sources[:0:-1], own[:0:-1], strict=True):
+            _collect_last(source, count, parts)
+        parts.reverse()
+        first = self.slots(sources[0])
+        root.sources, root.first, root.slots = sources, len(first), np.concatenate((first, *parts))
         return root
 
     def _tidy(self, node: Node) -> None:
@@ -110,12 +111,13 @@ class RadixTree:
                 break
         return (node if known else None), known
 
-    def touch(self, node: Node) -> None:
-        """Count the path to `node` as used now."""
+    def touch(self, *nodes: Node) -> None:
+        """Count the paths to `nodes` as used now."""
         self._clock = now = self._clock + 1
-        while node.parent is not None:
-            node.last_used = now
-            node = node.parent
+        for node in nodes:
+            while node.parent is not None and node.last_used != now:
+                node.last_used = now
+                node = node.parent
 
     def known(self, tokens: bytes, limit: int | None = None, below: Node | None = None, namespace: str = "") -> int:
         """Count the tokens `match` would find, from the root or below a node, and change nothing."""
@@ -290,7 +292,7 @@ class RadixTree:
             node.paused -= paused
             if node.leases == 0:
                 self.leased -= len(node.slots)
-            if node.queued:
+            if node.queued > PLAIN:
                 self._order.lowered(node)
             node = node.parent
         if node.name:
@@ -404,18 +406,17 @@ def _end(tokens: bytes, limit: int | None) -> int:
     return len(tokens) if limit is None else max(0, min(len(tokens), 4 * limit))
 
 
-def _last(node: Node, count: int) -> list[Slots]:
-    """Collect the last `count` slots of the path to a node, which has as many."""
-    parts: list[Slots] = []
-    while count:
-        slots = node.slots[-count:]
+def _collect_last(node: Node, count: int, parts: list[Slots]) -> None:
+    """Append the last `count` slots of the path to a node, which has as many, to `parts`, backwards."""
+    while True:
+        slots = node.slots
+        if (count := count - len(slots)) < 0:
+            slots = slots[-count:]
         parts.append(slots)
-        count -= len(slots)
-        if count:
-            assert node.parent is not None, "the path is as long as its line"
-            node = node.parent
-    parts.reverse()
-    return parts
+        if count <= 0:
+            return
+        assert node.parent is not None, "the path is as long as its line"
+        node = node.parent
 
 
 def _common(key: bytes, tokens: bytes, at: int, end: int) -> int:
