@@ -17,7 +17,8 @@ class Request:
 
     arrival: its number in order of arrival, kept through retractions.  since: the step from which it waits.
     home: where in the tree its tenant's prefixes are.
-    output: int32, the tokens it has; the running ones are in its row.  cached: prompt tokens the cache held when it
+    output: int32, the tokens it has, so many `outputs`; the running ones are in its row.  tokens: prompt and output, so
+    many (`length`) are computed before it samples.  cached: prompt tokens the cache held when it
     first began, -1 before.  matched: tokens the tree knew at matched_version.  end: the node they end at, if it is not
     joined.  leased: what it has on lease while it waits.  rank: its program's (`Programs`), -1 before it waits.
     patient: it is next for having waited.  expected: the length it was admitted with.
@@ -31,9 +32,10 @@ class Request:
 
     __slots__ = (
         "arrival", "base", "cached", "end", "ends", "ends_version", "expected", "failed", "held", "home",
-        "input_logprobs", "joining", "lease", "leased", "line", "lines", "logprobs_sent", "matched", "matched_version",
-        "max_new_tokens", "next_logprobs", "number", "output", "patient", "program", "prompt", "prompt_tokens",
-        "rank", "retractions", "row", "sampling", "since", "stops", "tenant", "tokens", "whole",
+        "input_logprobs", "joined", "joining", "lease", "leased", "length", "line", "lines", "logprobs_sent", "matched",
+        "matched_version", "max_new_tokens", "next_logprobs", "number", "output", "outputs", "patient", "program",
+        "prompt", "prompt_tokens", "rank", "retractions", "row", "sampling", "since", "stops", "tenant", "tokens",
+        "whole",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +45,7 @@ class Request:
             line = read_line(message.prompt, message.joins) if message.joins else whole_line(message.prompt)
         self.line = line
         self.base = line.base
+        self.joined = line.base > 0
         self.lines = line.lines() if self.base else ()
         self.held: dict[Line, Node] = {}
         self.ends: dict[Line, tuple[Node | None, int]] = {}
@@ -59,8 +62,7 @@ class Request:
         self.program = message.program if self.max_new_tokens else 0  # what is only computed is over at once
         self.tenant = message.tenant
         self.home = message.namespace or message.tenant
-        self.output = message.output
-        self.tokens = message.prompt + message.output  # what is computed before the first new token is sampled
+        self._carry(message.output)
         ends = set(message.sampling.stop_token_ids)
         if not message.sampling.ignore_eos:
             ends.update(np.frombuffer(message.eos, np.int32).tolist())
@@ -81,11 +83,6 @@ class Request:
         self.logprobs_sent = not 0 <= message.sampling.logprob_start < self.prompt_tokens
 
     @property
-    def joined(self) -> bool:
-        """Whether lines stand before its own."""
-        return self.base > 0
-
-    @property
     def namespace(self) -> str:
         """Where the KV of its own line is known."""
         return self.namespace_of(self.line) if self.base else self.home
@@ -101,16 +98,6 @@ class Request:
         if origin is not None and self.match_limit < self.base - origin.jumps:
             return f"logprob_start: {self.sampling.logprob_start} given, {self.base + 1} is the least behind this join"
         return ""
-
-    @property
-    def length(self) -> int:
-        """Tokens to compute before sampling: the prompt and what earlier lives wrote."""
-        return len(self.tokens) >> 2
-
-    @property
-    def outputs(self) -> int:
-        """How many output tokens it has from earlier lives."""
-        return len(self.output) >> 2
 
     @property
     def most_slots(self) -> int:
@@ -158,13 +145,19 @@ class Request:
 
     def continue_with(self, output: bytes) -> None:
         """Take a retracted row's output over into the next life."""
-        self.output = output
-        self.tokens = self.prompt + output
+        self._carry(output)
         self.retractions += 1
         self.row = -1
         self.matched_version = -1
         if not self.logprobs_sent:
             self.input_logprobs = []  # those are computed again, from the first one
+
+    def _carry(self, output: bytes) -> None:
+        """Know what earlier lives wrote: it is computed behind the prompt before the first new token is sampled."""
+        self.output = output
+        self.outputs = len(output) >> 2
+        self.tokens = self.prompt + output
+        self.length = len(self.tokens) >> 2
 
 
 def derived_seed(request: int) -> int:

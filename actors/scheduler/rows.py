@@ -42,7 +42,7 @@ class Rows:
         self.max_rows = max_rows
         self.number = np.zeros(max_rows, np.int64)
         self.arrival = np.zeros(max_rows, np.int64)
-        self.last_step = np.zeros(max_rows, np.int64)
+        self.last_step = np.full(max_rows, -1, np.int64)
         self.length, self.shared, self.agreed, self.duplicates = zeros(), zeros(), zeros(), zeros()
         self.prompt, self.target, self.limit, self.expected = zeros(), zeros(), zeros(), zeros()
         self.outputs, self.max_new, self.stretches = zeros(), zeros(), zeros()
@@ -69,28 +69,25 @@ class Rows:
     def take(self, request: Request, node: Node, prefix: Slots, expected: int) -> int:
         """Give a request a row, its prefix in place."""
         row = heapq.heappop(self._free)
-        known = len(prefix)
-        self._widen(max(request.most_slots, request.length) + 1, len(request.stops))
+        known, length, limit, sampling = len(prefix), request.length, request.most_slots, request.sampling
+        self._widen(max(limit, length) + 1, len(request.stops))
         self.number[row] = request.number
         self.arrival[row] = request.arrival
-        self.last_step[row] = self.surplus[row] = -1
-        self.bound[row] = request.sampling.constraint is not None
         self.length[row] = self.shared[row] = self.agreed[row] = known
-        self.duplicates[row] = 0
         self.prompt[row] = request.prompt_tokens
-        self.target[row] = request.length
-        self.limit[row] = request.most_slots
+        self.target[row] = length
+        self.limit[row] = limit
         self.expected[row] = expected
         self.outputs[row] = request.outputs
-        self.stretches[row] = 0
         self.max_new[row] = request.max_new_tokens
-        self.ended[row] = self.leaving[row] = self.decoding[row] = False
         self.taken[row] = True
-        self.logprobs[row] = request.sampling.return_logprob or request.sampling.top_logprobs_num > 0
-        self.stops[row] = -1
+        if sampling.constraint is not None:
+            self.bound[row] = True
+        if sampling.return_logprob or sampling.top_logprobs_num:
+            self.logprobs[row] = True
         if request.stops:
             self.stops[row, : len(request.stops)] = request.stops
-        self.tokens[row, : request.length] = np.frombuffer(request.tokens, np.int32)
+        self.tokens[row, :length] = np.frombuffer(request.tokens, np.int32)
         self.slots[row, :known] = prefix
         self.request[row] = request
         self.node[row] = node
@@ -98,12 +95,14 @@ class Rows:
         return row
 
     def give(self, row: int) -> None:
-        """Free a row."""
+        """Free a row, and leave in it what most requests begin with."""
         self.request[row] = self.node[row] = None
         self.spare[row] = _NONE
-        self.taken[row] = self.decoding[row] = False
+        self.taken[row] = self.decoding[row] = self.ended[row] = self.leaving[row] = False
+        self.bound[row] = self.logprobs[row] = False
         self.length[row] = self.shared[row] = self.duplicates[row] = 0
-        self.limit[row] = self.expected[row] = 0
+        self.limit[row] = self.expected[row] = self.stretches[row] = 0
+        self.last_step[row] = self.surplus[row] = self.stops[row] = -1
         heapq.heappush(self._free, row)
 
     def own(self, row: int) -> Slots:

@@ -24,6 +24,7 @@ def settle(state: State, done: StepDone) -> bool:
     if not flights or flights[0].number != done.number:
         return False
     flight = flights.popleft()
+    state.settling = flight.number
     sampled = flight.sampled
     tokens = np.frombuffer(done.tokens, np.int32)
     if done.rows != flight.packed or len(tokens) != len(sampled):

@@ -47,7 +47,8 @@ class State:
     leaving: rows that are over but still in flight.  retired: rows the worker is to forget with the next step.
     prefilling: rows whose tokens are not all sent, those with forced ones first, prompts in order of admission; also
     ended ones that a join waits for.
-    surplus: the last step with a token that nobody wants of a row that goes on.  settled: the last step that is done.
+    surplus: the last step with a token that nobody wants of a row that goes on.  settled: the last step that is done;
+    settling: the one whose end is being taken in, and else the same.
     recorded: the requests that somebody records.
     """
 
@@ -71,7 +72,7 @@ class State:
         self.leaving: list[int] = []
         self.retired: list[int] = []
         self.next_step = first_step
-        self.settled = self.surplus = first_step - 1
+        self.settled = self.settling = self.surplus = first_step - 1
         self._arrivals = count()
 
     # --- requests come ---------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ class State:
             self.leaving.append(row)
         if rows.last_step[row] <= self.settled:
             self.release_done()
-        elif rows.ended[row] and self.options.prefix_cache:
+        elif rows.last_step[row] > self.settling and rows.ended[row] and self.options.prefix_cache:
             self._publish_answer(row)
 
     def release_done(self) -> None:
