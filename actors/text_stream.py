@@ -133,7 +133,7 @@ class TextStream:
 
     @property
     def whole(self) -> int:
-        """How many tokens lie wholly inside the text let go so far; without stops those that are in."""
+        """How many tokens lie wholly inside the text let go so far."""
         return self.seen - len(self._ends)
 
     def is_quiet(self) -> bool:
@@ -214,7 +214,9 @@ class _ByteLevelText:
         """Every token's bytes are its own."""
 
     def feed(self, token: int) -> str:
-        data = self._held + self._bytes(token)
+        data = self._bytes(token)
+        if self._held:
+            data = self._held + data
         text, used = utf_8_decode(data, "replace")
         self._held = data[used:]
         return text

@@ -1,0 +1,134 @@
+"""The texts of all live requests, so that a step's tokens cost no look at most of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from .messages import Delta
+from .passing import Passing
+from .text_output import Output
+
+__all__ = ["LiveTexts"]
+
+_FIRST = 64
+"""How many places there are at first."""
+
+_LOUD = -1
+"""What stands for the tokens seen by an output that lets none pass."""
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """A step's requests, int64, and as numbers; and their places, 0 for those that are unknown.
+
+    passing: what the first of them lets pass, and mostly all of them.  apart: where those stand that let others pass.
+    """
+
+    requests: bytes
+    numbers: tuple[int, ...]
+    places: npt.NDArray[np.int64]
+    passing: Passing
+    apart: Sequence[tuple[Passing, npt.NDArray[np.int64]]]
+
+
+class LiveTexts:
+    """Hold the outputs, each at a place of its own from `open` to `close`; place 0 is nobody's.
+
+    Of each that is quiet, how many tokens it has seen stands in an array over the places; `Output.seen` is right only
+    while an output is not quiet, or is fed, between `pass_by` or `close` and `fed`.
+    """
+
+    def __init__(self, anything: Passing) -> None:
+        """anything: what to look at where no request is known."""
+        self._anything = anything
+        self._live: dict[int, Output] = {}
+        self._seen = np.full(_FIRST, _LOUD, np.int32)
+        self._free = list(range(_FIRST - 1, 0, -1))
+        self._found: _Found | None = None  # of the last step, as long as nobody comes or goes
+
+    def __contains__(self, request: int) -> bool:
+        return request in self._live
+
+    def open(self, request: int, output: Output) -> None:
+        """Take in a request's output."""
+        if not self._free:
+            self._grow()
+        output.place = self._free.pop()
+        self._live[request] = output
+        self._found = None
+        self.fed(output)
+
+    def get(self, request: int) -> Output | None:
+        """Give a request's output, or None if it is unknown."""
+        return self._live.get(request)
+
+    def close(self, request: int) -> Output | None:
+        """Forget a request; give its output, or None if it is unknown."""
+        output = self._live.pop(request, None)
+        if output is not None:
+            self._look(output)
+            self._seen[output.place] = _LOUD
+            self._free.append(output.place)
+            self._found = None
+            output.place = 0
+        return output
+
+    def pass_by(
+        self, requests: bytes, offsets: npt.NDArray[np.int32], tokens: npt.NDArray[np.int32], fed: Collection[int]
+    ) -> tuple[tuple[int, ...], list[Delta], list[int]]:
+        """Take a step's tokens that need not be fed; give the requests, the news of these, and where the others stand.
+
+        A token passes by if it is the next of its request, which is not among `fed`, and its output lets it.
+        """
+        found = self._find(requests)
+        passes, news = found.passing.look(tokens)
+        for passing, group in found.apart:
+            passes[group], news[group] = passing.look(tokens[group])
+        passes &= self._seen[found.places] == offsets
+        if fed:
+            passes[[index for index, number in enumerate(found.numbers) if number in fed]] = False
+        if passes.all():
+            self._seen[found.places] = offsets + 1
+            return found.numbers, news.tolist(), []
+        self._seen[found.places[passes]] = offsets[passes] + 1
+        return found.numbers, news.tolist(), (~passes).nonzero()[0].tolist()
+
+    def to_feed(self, request: int) -> Output | None:
+        """Give a request's output, to be fed; None if it is unknown."""
+        output = self._live.get(request)
+        if output is not None:
+            self._look(output)
+        return output
+
+    def fed(self, output: Output) -> None:
+        """Know what an output that was fed says of itself."""
+        self._seen[output.place] = output.seen if output.is_quiet() else _LOUD
+
+    def _look(self, output: Output) -> None:
+        seen = int(self._seen[output.place])
+        if seen != _LOUD:
+            output.seen = seen
+
+    def _find(self, requests: bytes) -> _Found:
+        """Find the places of a step's requests; mostly they are those of the step before."""
+        found = self._found
+        if found is None or found.requests != requests:
+            numbers = tuple(np.frombuffer(requests, np.int64).tolist())
+            places = np.zeros(len(numbers), np.int64)
+            groups: dict[Passing, list[int]] = {}
+            for index, number in enumerate(numbers):
+                if (output := self._live.get(number)) is not None:
+                    places[index] = output.place
+                    groups.setdefault(output.passing, []).append(index)
+            passing = next(iter(groups), self._anything)
+            apart = [(other, np.array(group, np.int64)) for other, group in groups.items() if other is not passing]
+            found = self._found = _Found(requests, numbers, places, passing, apart)
+        return found
+
+    def _grow(self) -> None:
+        known = len(self._seen)
+        self._seen = np.concatenate((self._seen, np.full(known, _LOUD, np.int32)))
+        self._free = list(range(2 * known - 1, known - 1, -1))
