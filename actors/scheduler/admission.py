@@ -125,11 +125,9 @@ class Admission:
         It cannot read it within the step, so it waits for the next one.
         """
         draft, least = self._draft, self._state.options.share_tokens
-        reach = cached + least
-        if request.tokens[: 4 * least] not in draft.heads or reach > request.match_limit:
+        if cached + least > request.match_limit or request.tokens[: 4 * least] not in draft.heads:
             return False
-        head, namespace = request.tokens[: 4 * reach], request.namespace
-        return any(other.tokens.startswith(head) and other.namespace == namespace for other in draft.computing)
+        return draft.computes(request, cached)
 
     def _fits(self, request: Request, cached: int) -> int:
         """Reserve: give the length to expect of a request, or -1 if others have been promised the room it needs."""

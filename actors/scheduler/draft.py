@@ -32,6 +32,7 @@ class Draft:
         self.begun: list[int] = []
         self.filled: list[int] = []
         self._published = 0  # of those it computes
+        self._runs: dict[int, tuple[int, dict[bytes, list[Request]]]] = {}
 
     def extend(self, row: int, most: int | None = None) -> int:
         """Compute the next chunk of a row's tokens, as far as budget (or `most`) and slots reach; tell its size.
@@ -91,6 +92,21 @@ class Draft:
             else:
                 self.filled.append(row)
         return size
+
+    def computes(self, request: Request, start: int) -> bool:
+        """Tell whether it computes tokens that begin as a request's do, up to `share_tokens` behind `start`.
+
+        Branches differ in what is behind `start`, so that is looked up, and what is before it compared only where it is
+        the same: else a step of n branches would compare n * n prompts.
+        """
+        end = start + self._state.options.share_tokens
+        seen, runs = self._runs.get(start, (0, {}))
+        for other in self.computing[seen:]:
+            runs.setdefault(other.tokens[4 * start : 4 * end], []).append(other)
+        self._runs[start] = len(self.computing), runs
+        head, namespace = request.tokens[: 4 * end], request.namespace
+        alike = runs.get(head[4 * start :], ())
+        return any(other.tokens.startswith(head) and other.namespace == namespace for other in alike)
 
     def completes(self, request: Request) -> bool:
         """Tell whether it computes the last of a request's tokens."""
