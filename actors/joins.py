@@ -37,14 +37,18 @@ Runs = tuple[tuple[int, int], ...]
 class Line:
     """Tokens one behind the other, from an origin on; without one, from the beginning.
 
-    prompt: int32.  runs: where its own tokens stand there.  size: how many these are.  columns: how many it has, the
-    origin's included.  position: that of the token behind it.
+    prompt: int32.  Its own tokens are those of `above`, a line of the same origin, if it goes on from one, and behind
+    them those at the prompt's columns [start, end).  size: how many these are.  columns: how many it has, the origin's
+    included.  position: that of the token behind it.
     """
 
-    __slots__ = ("__dict__", "columns", "origin", "position", "prompt", "runs", "size")
+    __slots__ = ("__dict__", "above", "columns", "end", "origin", "position", "prompt", "size", "start")
 
-    def __init__(self, origin: Origin | None, prompt: bytes, runs: Runs = (), size: int = 0) -> None:
-        self.origin, self.prompt, self.runs, self.size = origin, prompt, runs, size
+    def __init__(
+        self, origin: Origin | None, prompt: bytes, above: Line | None = None, start: int = 0, end: int = 0
+    ) -> None:
+        self.origin, self.prompt, self.above, self.start, self.end = origin, prompt, above, start, end
+        self.size = size = end - start if above is None else above.size + end - start
         if origin is None:
             self.columns = self.position = size
         else:
@@ -54,7 +58,11 @@ class Line:
         """Go on with what stands at the columns [start, end) of the prompt."""
         if start == end:
             return self
-        return Line(self.origin, self.prompt, _behind(self.runs, start, end), self.size + end - start)
+        if not self.size:
+            return Line(self.origin, self.prompt, None, start, end)
+        if start == self.end:  # so that `above` is no deeper than forks are
+            return Line(self.origin, self.prompt, self.above, self.start, end)
+        return Line(self.origin, self.prompt, self, start, end)
 
     @property
     def base(self) -> int:
@@ -72,12 +80,14 @@ class Line:
         return _gather(self.prompt, self.runs)
 
     @property
+    def runs(self) -> Runs:
+        """Where its own tokens stand in the prompt."""
+        return _behind(() if self.above is None else self.above.runs, (self.start, self.end))
+
+    @property
     def all_runs(self) -> Runs:
         """Where the tokens of all its columns stand."""
-        runs = self.runs if self.origin is None else self.origin.runs
-        for start, end in self.runs if self.origin is not None else ():
-            runs = _behind(runs, start, end)
-        return runs
+        return self.runs if self.origin is None else _behind(self.origin.runs, *self.runs)
 
     @property
     def flat(self) -> bytes:
@@ -133,11 +143,15 @@ class Origin:
         return digest.digest()[:16].hex()
 
 
-def _behind(runs: Runs, start: int, end: int) -> Runs:
-    """Put a run behind others; what goes on where these end is one with it."""
-    if runs and runs[-1][1] == start:
-        return (*runs[:-1], (runs[-1][0], end))
-    return (*runs, (start, end))
+def _behind(runs: Runs, *more: tuple[int, int]) -> Runs:
+    """Put runs behind others; what goes on where these end is one with them."""
+    found = list(runs)
+    for start, end in more:
+        if found and found[-1][1] == start:
+            found[-1] = (found[-1][0], end)
+        elif start < end:
+            found.append((start, end))
+    return tuple(found)
 
 
 def _gather(prompt: bytes, runs: Runs) -> bytes:
@@ -247,6 +261,6 @@ class _Reader:
             start = stop
         if len(lines) < 2:  # one branch is a line that goes on
             return (lines[0] if lines else stem), start
-        runs = _behind(stem.all_runs, first, start)
+        runs = _behind(stem.all_runs, (first, start))
         columns, position = stem.columns + start - first, max([line.position for line in lines])
         return Line(Origin(stem, tuple(lines), runs, columns, position), stem.prompt), start

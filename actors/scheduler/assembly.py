@@ -78,7 +78,7 @@ class Assemblies:
         rows, part = self._rows, self.part(request, line) if self._under_way else None
         if part is not None and part.row >= 0 and rows.shared[part.row] == part.length:
             return rows.node[part.row]
-        node, known = _ends(self._tree, request)[line]
+        node, known = _find(self._tree, request, line)
         return node if known == line.size else None
 
     def _join(self, request: Request, line: Line) -> Root | None:
@@ -137,7 +137,7 @@ class Assemblies:
                 message = Generate(self._next, line.flat, _FILL, tenant=request.tenant, namespace=request.home)
                 part = Request(message, request.arrival, request.since, line=line, whole=request)
                 if not part.joined:
-                    part.end, part.matched = _ends(self._tree, request)[line]
+                    part.end, part.matched = _find(self._tree, request, line)
                     part.matched_version = self._tree.version
                 self._under_way[key] = part
                 made.append(part)
@@ -175,7 +175,8 @@ class Assemblies:
 def known_lines(tree: RadixTree, request: Request) -> tuple[int, tuple[Node, ...]]:
     """Count the columns the tree has of a joined request, and name where its lines' known parts end."""
     seen, ends, columns = set[Node](), list[Node](), 0
-    for node, _ in _ends(tree, request).values():
+    for line in request.lines:
+        node, _ = _find(tree, request, line)
         if node is not None:
             ends.append(node)
             while node.parent is not None and node not in seen:
@@ -185,11 +186,20 @@ def known_lines(tree: RadixTree, request: Request) -> tuple[int, tuple[Node, ...
     return columns, tuple(ends)
 
 
-def _ends(tree: RadixTree, request: Request) -> dict[Line, tuple[Node | None, int]]:
-    """Find what the tree knows of each line before a joined request, once as long as the tree stays the same."""
+def _find(tree: RadixTree, request: Request, line: Line) -> tuple[Node | None, int]:
+    """Find what the tree knows of a line before a joined request, once as long as the tree stays the same."""
     if request.ends_version != tree.version:
-        request.ends = {
-            line: tree.find_runs(line.prompt, line.runs, request.namespace_of(line)) for line in request.lines
-        }
+        request.ends.clear()
         request.ends_version = tree.version
-    return request.ends
+    found = request.ends.get(line)
+    if found is None:
+        if (above := line.above) is None:
+            node, known, behind = tree.known_root(request.namespace_of(line)), 0, 0
+        else:
+            node, known = _find(tree, request, above)
+            behind = above.size
+        if node is not None and known == behind:
+            node, more = tree.follow(node, line.prompt, line.start, line.end)
+            known += more
+        found = request.ends[line] = (node if known else None), known
+    return found

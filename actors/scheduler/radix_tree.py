@@ -10,7 +10,7 @@ what locks or leases one of them locks or leases these lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -48,6 +48,10 @@ class RadixTree:
         if root is None:
             root = self._roots[namespace] = Root(namespace)
         return root
+
+    def known_root(self, namespace: str) -> Root | None:
+        """Give the root of a namespace if there is one."""
+        return self._roots.get(namespace)
 
     def join(self, namespace: str, sources: tuple[Node, ...], own: Sequence[int]) -> Root:
         """Let a namespace begin behind lines that end at `sources`, side by side behind the columns they share.
@@ -98,18 +102,10 @@ class RadixTree:
         node, at = (root, 0) if root is None else self._walk(root, tokens, _end(tokens, limit))
         return (node if at else None), at >> 2
 
-    def find_runs(self, tokens: bytes, runs: Iterable[tuple[int, int]], namespace: str) -> tuple[Node | None, int]:
-        """Find the same of a prefix that stands in `tokens` by runs [start, end), one behind the other."""
-        root = self._roots.get(namespace)
-        if root is None:
-            return None, 0
-        node, known = root, 0
-        for start, end in runs:
-            node, at = self._walk(node, tokens, 4 * end, 4 * start)
-            known += at // 4 - start
-            if at < 4 * end:
-                break
-        return (node if known else None), known
+    def follow(self, node: Node, tokens: bytes, start: int, end: int) -> tuple[Node, int]:
+        """Go on from `node` with tokens[start:end]; give where what is known of them ends, and how many these are."""
+        node, at = self._walk(node, tokens, 4 * end, 4 * start)
+        return node, at // 4 - start
 
     def touch(self, *nodes: Node) -> None:
         """Count the paths to `nodes` as used now."""
