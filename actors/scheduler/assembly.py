@@ -199,7 +199,7 @@ def _find(tree: RadixTree, request: Request, line: Line) -> tuple[Node | None, i
             node, known = _find(tree, request, above)
             behind = above.size
         if node is not None and known == behind:
-            node, more = tree.follow(node, line.prompt, line.start, line.end)
-            known += more
+            node, at = tree.walk(node, line.prompt, 4 * line.end, 4 * line.start)
+            known += at // 4 - line.start
         found = request.ends[line] = (node if known else None), known
     return found

@@ -89,7 +89,7 @@ class RadixTree:
 
         Returns the node it ends at (split if it ended inside one) and its length in tokens.
         """
-        node, at = self._walk(self.root(namespace), tokens, _end(tokens, limit))
+        node, at = self.walk(self.root(namespace), tokens, _end(tokens, limit))
         self.touch(node)
         return node, at >> 2
 
@@ -99,13 +99,22 @@ class RadixTree:
         The node ends there as long as `version` stays the same.
         """
         root = self._roots.get(namespace)
-        node, at = (root, 0) if root is None else self._walk(root, tokens, _end(tokens, limit))
+        node, at = (root, 0) if root is None else self.walk(root, tokens, _end(tokens, limit))
         return (node if at else None), at >> 2
 
-    def follow(self, node: Node, tokens: bytes, start: int, end: int) -> tuple[Node, int]:
-        """Go on from `node` with tokens[start:end]; give where what is known of them ends, and how many these are."""
-        node, at = self._walk(node, tokens, 4 * end, 4 * start)
-        return node, at // 4 - start
+    def walk(self, node: Node, tokens: bytes, end: int, at: int = 0) -> tuple[Node, int]:
+        """Follow tokens[at:end] below `node`, splitting where they part; give the last node and the byte reached."""
+        while at < end:
+            child = node.children.get(tokens[at : at + 4])
+            if child is None:
+                break
+            size = len(child.key)
+            if at + size > end or not tokens.startswith(child.key, at):
+                same = _common(child.key, tokens, at, end)
+                return self._split(child, same), at + same
+            at += size
+            node = child
+        return node, at
 
     def touch(self, *nodes: Node) -> None:
         """Count the paths to `nodes` as used now."""
@@ -149,20 +158,6 @@ class RadixTree:
         parts.reverse()
         return parts
 
-    def _walk(self, node: Node, tokens: bytes, end: int, at: int = 0) -> tuple[Node, int]:
-        """Follow tokens[at:end] below `node`, splitting where they part; give the last node and the byte reached."""
-        while at < end:
-            child = node.children.get(tokens[at : at + 4])
-            if child is None:
-                break
-            size = len(child.key)
-            if at + size > end or not tokens.startswith(child.key, at):
-                same = _common(child.key, tokens, at, end)
-                return self._split(child, same), at + same
-            at += size
-            node = child
-        return node, at
-
     # --- growing ---------------------------------------------------------------------------------------------------
 
     def insert(self, tokens: bytes, slots: Slots, below: Node | None = None, namespace: str = "") -> tuple[Node, Slots]:
@@ -174,7 +169,7 @@ class RadixTree:
         assert len(tokens) == 4 * len(slots), f"{len(tokens)} bytes of tokens for {len(slots)} slots"
         self._clock = now = self._clock + 1
         start = self.root(namespace) if below is None else below
-        node, at = self._walk(start, tokens, len(tokens))
+        node, at = self.walk(start, tokens, len(tokens))
         known = at >> 2
         duplicates = _NONE
         if known:

@@ -28,7 +28,8 @@ class Rows:
     """Struct of arrays over rows 0 to max_rows - 1.
 
     length: tokens whose KV is written or being written.  prompt: prompt tokens.  target: tokens to compute before the
-    first sample (the prompt and what earlier lives wrote).  outputs: output tokens known.  limit: the most it may come
+    first sample (the prompt and what earlier lives wrote).  tokens: those behind what the cache held, and the output.
+    outputs: output tokens known.  limit: the most it may come
     to hold.  last_step: the last step the row takes part in.  decoding: takes part in the next step.
     bound: has a grammar.  surplus: the last step whose token of it nobody wants.
     stretches: how often tokens were forced on it.
@@ -87,7 +88,8 @@ class Rows:
             self.logprobs[row] = True
         if request.stops:
             self.stops[row, : len(request.stops)] = request.stops
-        self.tokens[row, :length] = np.frombuffer(request.tokens, np.int32)
+        first = min(known, request.prompt_tokens)  # of those before it nobody asks the row
+        self.tokens[row, first:length] = np.frombuffer(request.tokens, np.int32)[first:]
         self.slots[row, :known] = prefix
         self.request[row] = request
         self.node[row] = node
