@@ -137,7 +137,8 @@ class Admission:
         expected = min(limit, max(request.length, request.prompt_tokens + estimate.expect(request.max_new_tokens)))
         need = estimate.promise(expected, limit, cached)
         if self._promised is None:
-            self._promised = estimate.promised(rows.expected, rows.limit, rows.length)
+            idle = rows.free == rows.max_rows
+            self._promised = 0 if idle else estimate.promised(rows.expected, rows.limit, rows.length)
         promised = self._promised + state.assemblies.promised(but=request)
         return expected if need + promised <= state.memory.room else -1
 

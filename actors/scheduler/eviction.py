@@ -12,7 +12,8 @@ from .node import Node
 
 __all__ = ["PLAIN", "EvictionOrder"]
 
-PLAIN, _PAUSED, _LEASED = 1, 2, 3
+PLAIN = 1
+_PAUSED, _LEASED = 2, 3
 
 
 class EvictionOrder:
