@@ -45,11 +45,14 @@ class Answer(AsyncGenerator[Delta, None]):
     async def __anext__(self) -> Delta:
         try:
             reader = self._reader or await self._ask()
-            while reader.news is None:
+            while (delta := reader.news) is None:
                 if reader.over:
                     raise reader.end()
                 await reader
-            delta = reader.take()
+            if reader.several is None:  # as with one who keeps up
+                reader.news = None
+            else:
+                delta = reader.take()
             if self._healing is not None:
                 delta = await self._healing.read(delta)
         except BaseException:

@@ -212,10 +212,9 @@ class Dispatcher(Actor[ToDispatcher]):
         )  # fmt: skip
 
     def _news(self, requests: tuple[int, ...], deltas: tuple[Delta, ...]) -> None:
-        readers = self._readers
         self._outputs.add(requests, deltas)
-        for request, delta in zip(requests, deltas, strict=True):
-            if (reader := readers.get(request)) is None:
+        for request, reader, delta in zip(requests, map(self._readers.get, requests), deltas, strict=True):
+            if reader is None:
                 continue  # aborted meanwhile: its terminal event has been given
             reader.push(delta)
             if delta.finish is not None:

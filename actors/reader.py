@@ -31,45 +31,53 @@ class Reader(Sleeper):
     GenerationFailed, one that somebody aborted raises Aborted, at every wait from then on.
 
     waker: what wakes its owner; readers that have one in common are woken together.  patient: its owner wants to be
-    woken only at the end.  news: the first of what waits, if anything does; the last may have `finish`.  over: whether
-    the terminal event has arrived (it may still wait to be read).
+    woken only at the end.  news: the first of what waits, if anything does; several: all of it, if that is more; the
+    last may have `finish`.  over: whether the terminal event has arrived (it may still wait to be read).
     """
 
-    __slots__ = ("_error", "_patient", "_several", "news", "over", "request")
+    __slots__ = ("_error", "_patient", "news", "over", "request", "several")
 
     def __init__(self, request: int, waker: Waker | None = None, *, patient: bool = False) -> None:
         super().__init__(Waker() if waker is None else waker)
         self.request = request
         self.over = False
         self.news: Delta | None = None
-        self._several: list[Delta] | None = None  # all that waits, if that is more than one
+        self.several: list[Delta] | None = None
         self._patient = patient
         self._error: Exception | None = None
 
     def push(self, delta: Delta) -> None:
         """Add news; whatever comes behind the terminal event is ignored."""
-        if self.over:
-            return
-        if delta.finish is not None:
-            delta = self._end(delta, delta.finish)
-        if delta.text or delta.tokens or delta.input_logprobs or delta.finish is not None:
+        if delta.finish is not None or self.over:
+            self._end(delta)
+        elif delta.text or delta.tokens or delta.input_logprobs:
             if self.news is None:  # a reader that keeps up
                 self.news = delta
-            elif self._several is None:
-                self._several = [self.news, delta]
             else:
-                self._several.append(delta)
-        elif not self.over:
-            return
-        if self.sleeps and (self.over or not self._patient):
-            self.sleeps = False
-            self.waker.wake(self)
+                self._add(delta)
+            if self.sleeps and not self._patient:
+                self.sleeps = False
+                self.waker.wake(self)
 
-    def _end(self, delta: Delta, finish: Finish) -> Delta:
-        """Know the end; give what is to be read of it, without the terminal event if that is an error."""
+    def _add(self, delta: Delta) -> None:
+        if self.several is not None:
+            self.several.append(delta)
+        elif self.news is not None:
+            self.several = [self.news, delta]
+        else:
+            self.news = delta
+
+    def _end(self, delta: Delta) -> None:
+        """Know the end, unless it is known; an error is told behind what came with it."""
+        if self.over or delta.finish is None:
+            return
         self.over = True
-        self._error = failure(finish)
-        return delta if self._error is None else msgspec.structs.replace(delta, finish=None)
+        self._error = failure(delta.finish)
+        if self._error is not None:
+            delta = msgspec.structs.replace(delta, finish=None)
+        if delta.text or delta.tokens or delta.input_logprobs or delta.finish is not None:
+            self._add(delta)
+        self.wake()
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it has ended."""
@@ -85,8 +93,8 @@ class Reader(Sleeper):
     def take(self) -> Delta:
         """Give all that waits, as one delta; only where there is news."""
         news, self.news = self.news, None
-        if self._several is not None:
-            news, self._several = _merged(self._several), None
+        if self.several is not None:
+            news, self.several = _merged(self.several), None
         assert news is not None, "there is news"
         return news
 
