@@ -121,16 +121,15 @@ class Rows:
         return self.tokens[row, start : start + int(self.outputs[row])].tobytes()
 
     def _widen(self, tokens: int, stops: int) -> None:
-        """Let the tables hold sequences of so many tokens and so many stop tokens."""
+        """Let the tables hold sequences of so many tokens and so many stop tokens; what free rows had is forgotten."""
         if tokens > self.tokens.shape[1]:
             width = 1 << (tokens - 1).bit_length()
-            self.tokens, self.slots = _wider(self.tokens, width, 0), _wider(self.slots, width, 0)
+            self.tokens, self.slots = self._wider(self.tokens, width, 0), self._wider(self.slots, width, 0)
         if stops > self.stops.shape[1]:
-            self.stops = _wider(self.stops, 1 << (stops - 1).bit_length(), -1)
+            self.stops = self._wider(self.stops, 1 << (stops - 1).bit_length(), -1)
 
-
-def _wider(table: npt.NDArray[np.int32], width: int, fill: int) -> npt.NDArray[np.int32]:
-    shape = (table.shape[0], width)
-    wide = np.full(shape, fill, np.int32) if fill else np.zeros(shape, np.int32)
-    wide[:, : table.shape[1]] = table
-    return wide
+    def _wider(self, table: npt.NDArray[np.int32], width: int, fill: int) -> npt.NDArray[np.int32]:
+        shape, taken = (self.max_rows, width), self.taken.nonzero()[0]
+        wide = np.full(shape, fill, np.int32) if fill else np.zeros(shape, np.int32)
+        wide[taken, : table.shape[1]] = table[taken]
+        return wide
