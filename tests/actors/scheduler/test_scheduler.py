@@ -100,6 +100,28 @@ async def company(options: SchedulerOptions = OPTIONS, *, first_step: int | None
         yield cast
 
 
+async def ask_by_turns(cast: Company, *turns: int, tokens: int = 3) -> list[int]:
+    """Let so many requests come in each turn of the loop; give how many began in each step that began any."""
+    asked = 0
+    for count in turns:
+        for _ in range(count):
+            cast.scheduler.post(generate(asked, [asked] * tokens, 1))
+            asked += 1
+        await anyio.lowlevel.checkpoint()
+    await cast.ended(asked)
+    return [len(news.cached) for news in cast.text if news.cached]
+
+
+async def test_branches_that_come_in_one_instant_begin_in_one_step() -> None:
+    options = SchedulerOptions(slots=400, rows=16, chunk_tokens=64)
+    async with company(options) as cast:
+        assert await ask_by_turns(cast, 4, 2, 5) == [11]
+    async with company(options) as cast:  # who comes alone waits for nobody
+        assert (await ask_by_turns(cast, 1, 4))[0] == 1
+    async with company(options) as cast:  # nor do more than a step computes
+        assert (await ask_by_turns(cast, 3, 4, tokens=30))[0] < 7
+
+
 async def test_requests_go_in_and_tokens_come_out() -> None:
     async with company() as cast:
         prompts = {number: [number % 3] * (1 + number % 20) for number in range(30)}
