@@ -54,12 +54,13 @@ class Rows:
         self.leaving = np.zeros(max_rows, np.bool_)
         self.taken = np.zeros(max_rows, np.bool_)
         self.logprobs = np.zeros(max_rows, np.bool_)
-        self.stops = np.full((max_rows, 4), -1, np.int32)
         self.tokens = np.zeros((max_rows, 256), np.int32)  # zeros, not empty: pages nobody writes are never paid for
         self.slots = np.zeros((max_rows, 256), np.int32)
         self.request: list[Request | None] = [None] * max_rows
         self.node: list[Node | None] = [None] * max_rows
         self.spare: list[Slots] = [_NONE] * max_rows  # the duplicates
+        self._ends: set[int] = set()  # the stop tokens of all that have had a row
+        self._ending = np.zeros(1, np.bool_)  # the same, by token
         self._free = list(range(max_rows))  # a heap: low rows keep the worker's batches dense
 
     @property
@@ -71,7 +72,7 @@ class Rows:
         """Give a request a row, its prefix in place."""
         row = heapq.heappop(self._free)
         known, length, limit, sampling = len(prefix), request.length, request.most_slots, request.sampling
-        self._widen(max(limit, length) + 1, len(request.stops))
+        self._widen(max(limit, length) + 1)
         self.number[row] = request.number
         self.arrival[row] = request.arrival
         self.length[row] = self.shared[row] = self.agreed[row] = known
@@ -86,8 +87,8 @@ class Rows:
             self.bound[row] = True
         if sampling.return_logprob or sampling.top_logprobs_num:
             self.logprobs[row] = True
-        if request.stops:
-            self.stops[row, : len(request.stops)] = request.stops
+        if not self._ends.issuperset(request.stops):
+            self._learn_ends(request.stops)
         first = min(known, request.prompt_tokens)  # of those before it nobody asks the row
         self.tokens[row, first:length] = np.frombuffer(request.tokens, np.int32)[first:]
         self.slots[row, :known] = prefix
@@ -104,7 +105,7 @@ class Rows:
         self.bound[row] = self.logprobs[row] = False
         self.length[row] = self.shared[row] = self.duplicates[row] = 0
         self.limit[row] = self.expected[row] = self.stretches[row] = 0
-        self.last_step[row] = self.surplus[row] = self.stops[row] = -1
+        self.last_step[row] = self.surplus[row] = -1
         heapq.heappush(self._free, row)
 
     def own(self, row: int) -> Slots:
@@ -120,16 +121,23 @@ class Rows:
         start = int(self.prompt[row])
         return self.tokens[row, start : start + int(self.outputs[row])].tobytes()
 
-    def _widen(self, tokens: int, stops: int) -> None:
-        """Let the tables hold sequences of so many tokens and so many stop tokens; what free rows had is forgotten."""
+    def may_end(self, tokens: npt.NDArray[np.int32]) -> list[int]:
+        """Tell where among `tokens` those are that are a stop token of any request so far; few are."""
+        return self._ending.take(tokens, mode="clip").nonzero()[0].tolist()
+
+    def _learn_ends(self, tokens: tuple[int, ...]) -> None:
+        self._ends.update(tokens)
+        self._ending = np.zeros(max(self._ends) + 2, np.bool_)  # the last is that of any token behind it
+        self._ending[list(self._ends)] = True
+
+    def _widen(self, tokens: int) -> None:
+        """Let the tables hold sequences of so many tokens; what free rows had is forgotten."""
         if tokens > self.tokens.shape[1]:
             width = 1 << (tokens - 1).bit_length()
-            self.tokens, self.slots = self._wider(self.tokens, width, 0), self._wider(self.slots, width, 0)
-        if stops > self.stops.shape[1]:
-            self.stops = self._wider(self.stops, 1 << (stops - 1).bit_length(), -1)
+            self.tokens, self.slots = self._wider(self.tokens, width), self._wider(self.slots, width)
 
-    def _wider(self, table: npt.NDArray[np.int32], width: int, fill: int) -> npt.NDArray[np.int32]:
-        shape, taken = (self.max_rows, width), self.taken.nonzero()[0]
-        wide = np.full(shape, fill, np.int32) if fill else np.zeros(shape, np.int32)
+    def _wider(self, table: npt.NDArray[np.int32], width: int) -> npt.NDArray[np.int32]:
+        taken = self.taken.nonzero()[0]
+        wide = np.zeros((self.max_rows, width), np.int32)
         wide[taken, : table.shape[1]] = table[taken]
         return wide

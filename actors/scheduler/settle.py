@@ -87,7 +87,7 @@ def _take_tokens(
     news.requests.append(rows.number[sampled])
     news.offsets.append(offsets)
     news.tokens.append(tokens)
-    for row in sampled[:begun].tolist():
+    for row in sampled[:begun].tolist() if begun else ():
         request = rows.request[row]
         assert request is not None
         news.cached[request.number] = max(request.cached, 0)
@@ -95,14 +95,13 @@ def _take_tokens(
             state.recorded.phase(request.number, "decode")
     if done.logprobs:
         _take_logprobs(state, done, sampled, tokens, places)
-    stopped = (rows.stops[sampled] == tokens[:, None]).any(axis=1)
-    over = stopped | (after >= rows.max_new[sampled])
-    for index in over.nonzero()[0].tolist():
-        request = rows.request[sampled[index]]
+    full = (after >= rows.max_new[sampled]).nonzero()[0].tolist()
+    for index in sorted({*rows.may_end(tokens), *full}):
+        request, token = rows.request[sampled[index]], int(tokens[index])
         assert request is not None
-        if stopped[index]:
-            state.finish(request, "stop", matched=int(tokens[index]), drop=1)
-        else:
+        if token in request.stops:
+            state.finish(request, "stop", matched=token, drop=1)
+        elif after[index] >= request.max_new_tokens:
             more = any(forced.row == request.row for forced in done.forced)
             state.finish(request, "length", message=GRAMMAR_CUT if more else _cut(request, done))
 
