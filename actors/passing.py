@@ -22,8 +22,9 @@ class Ordinary:
 
     def __init__(self, text: TokenText) -> None:
         self._text = text
-        self._passing: WeakValueDictionary[frozenset[str], Passing] = WeakValueDictionary()
         self.news: npt.NDArray[Any] = np.empty(0, np.object_)
+        self._all = Passing(self, frozenset())
+        self._some: WeakValueDictionary[frozenset[str], Passing] = WeakValueDictionary()
 
     def learn(self, token: int) -> Delta | None:
         """Give a token's news, and know them from now on; None if its text depends on where it stands."""
@@ -35,9 +36,11 @@ class Ordinary:
         return delta
 
     def passing(self, characters: frozenset[str]) -> Passing:
-        """Tell which tokens pass that have none of these characters; known as long as somebody has it."""
-        if (passing := self._passing.get(characters)) is None:
-            passing = self._passing[characters] = Passing(self, characters)
+        """Tell which tokens pass that have none of these characters; with any, known as long as somebody has it."""
+        if not characters:
+            return self._all
+        if (passing := self._some.get(characters)) is None:
+            passing = self._some[characters] = Passing(self, characters)
         return passing
 
 
