@@ -88,6 +88,22 @@ def test_what_says_nothing_is_left_out_and_one_branch_is_a_line_that_goes_on() -
     assert read(8, (4, 1, 2, 5)).position == 13
 
 
+def test_a_line_that_is_interrupted_any_number_of_times_is_one_line() -> None:
+    line = read(6000, *((column, 1, 1, 0) if column % 2 else (column, 0, 0) for column in range(1, 6000)))
+    assert (line.above, line.size, tokens(line.tokens)) == (None, 6000, list(range(6000)))
+
+
+def test_branches_go_on_from_one_line_and_what_they_say_stays_in_the_prompt() -> None:
+    line = read(12, (4, 2, 3, 0, 2, 0))
+    assert line.origin is not None
+    first, second = line.origin.lines
+    assert (first.start, first.end, first.above) == (0, 7, None), "it goes on where the stem ended"
+    assert second.above is not None
+    assert (second.start, second.end, tokens(second.above.tokens)) == (7, 9, [0, 1, 2, 3])
+    assert second.runs == ((0, 4), (7, 9))
+    assert second.prompt is line.prompt
+
+
 def test_equal_prompts_have_one_name_and_others_another() -> None:
     name = read(12, (4, 2, 3, 0, 2, 0)).namespace
     assert name == read(11, (4, 2, 3, 0, 2, 0)).namespace, "what stands behind is no part of it"

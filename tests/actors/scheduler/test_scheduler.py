@@ -20,6 +20,7 @@ from callboard.actors.messages import (
     Paused,
     Resumed,
     SchedulerStatistics,
+    Step,
     StepDone,
     Stopped,
     Tokens,
@@ -120,6 +121,22 @@ async def test_branches_that_come_in_one_instant_begin_in_one_step() -> None:
         assert (await ask_by_turns(cast, 1, 4))[0] == 1
     async with company(options) as cast:  # nor do more than a step computes
         assert (await ask_by_turns(cast, 3, 4, tokens=30))[0] < 7
+
+
+async def test_the_worker_has_a_step_before_the_next_is_planned() -> None:
+    async with company() as cast:
+        behind: list[int] = []
+        run = cast.models[-1].run
+
+        def note(step: Step) -> StepDone:
+            behind.append(cast.schedulers[-1].state.next_step - step.number)
+            return run(step)
+
+        cast.models[-1].run = note  # type: ignore[method-assign]
+        await cast.scheduler.tell(generate(1, [5] * 40, 4))
+        await cast.ended(1)
+        assert behind[0] == 1
+        assert len(behind) > 3
 
 
 async def test_requests_go_in_and_tokens_come_out() -> None:
