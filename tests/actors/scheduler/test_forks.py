@@ -13,7 +13,7 @@ from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler.admission import Admission
 from callboard.actors.scheduler.options import SchedulerOptions
 
-from ...support.schedule_driver import ScheduleDriver, pack
+from ...support.schedule_driver import ScheduleDriver, pack, simulate
 
 
 def driver(**options: Any) -> ScheduleDriver:
@@ -157,3 +157,59 @@ def test_branches_come_into_one_group_and_decode_in_the_same_steps() -> None:
     assert counters.group_members / counters.groups > 30
     assert counters.decode_kv_tokens > 20 * (counters.decode_kv_tokens - counters.saved_kv_tokens)
     assert run.state.memory.tree.known(pack(list(range(2048)))) == 2048
+
+
+@pytest.mark.parametrize(("own", "at_once"), [(3, False), (4, True)])
+def test_a_few_tokens_of_its_own_are_known_with_a_branchs_answer(own: int, at_once: bool) -> None:
+    run = driver()
+    prompt = [*range(100)]
+    run.submit(0, prompt, sampling(1))
+    run.run()
+    branch = prompt + [1000 + number for number in range(own)]
+    run.submit(1, branch, sampling(8))
+    run.send()
+    assert run.state.memory.tree.known(pack(branch)) == (len(branch) if at_once else len(prompt))
+    run.run()
+    assert run.state.memory.tree.known(pack(branch)) == len(branch)
+    run.verify()
+
+
+def test_branches_of_a_step_share_one_copy_of_their_prefix() -> None:
+    """Of the same path the same bytes, that nobody writes anew for each; of another, others."""
+    run = driver()
+    prompts = [[*range(first, first + 100)] for first in (0, 200)]
+    for number, prompt in enumerate(prompts):
+        run.submit(number, prompt, sampling(1))
+    run.run()
+    for number in range(6):
+        run.submit(2 + number, [*prompts[number // 3], 1000 + number], sampling(2))
+    step = run.send()
+    assert step is not None
+    first, second = {}, {}
+    for extend in step.extends:
+        assert extend.begin is not None
+        told = first if extend.begin.request < 5 else second
+        told[id(extend.prefix_slots)] = extend.prefix_slots
+    assert [len(first), len(second)] == [1, 1]
+    assert set(first.values()).isdisjoint(second.values())
+    run.run()
+    run.verify()
+
+
+def test_what_running_rows_are_promised_is_what_a_sum_over_them_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Summed once a step and carried on from row to row, whoever begins, is retracted or lets go of a join."""
+    looked = 0
+    fits = Admission._fits
+
+    def checked(self: Admission, request: Any, cached: int) -> int:
+        nonlocal looked
+        found = fits(self, request, cached)
+        rows = self._state.rows
+        assert self._promised == self._state.estimate.promised(rows.expected, rows.limit, rows.length)
+        looked += 1
+        return found
+
+    monkeypatch.setattr(Admission, "_fits", checked)
+    for seed in range(8):
+        simulate(seed, requests=30, check=False)
+    assert looked > 500
