@@ -8,11 +8,14 @@ only as far as it empties the caches.
     stream      `async for delta in engine.generate(...)`, one task a row
     complete    `await engine.complete(...)`
     program     a program that generates once, `await program.arun()`
+    floor       as many tasks of asyncio's that wait for a step and look at one object, and nothing else
 
 Quantiles over the steps in which all rows decode.  Calls: of Python functions, frames that go on included, in a run
-that is counted and not timed.
+that is counted and not timed.  Parts, by the wall, in a run of their own: a step's plan and its settling at the
+scheduler, the detokenizer, the dispatcher with its ledger and readers, waking with what the woken tasks do; what is
+left is the loop's, the mailboxes' and the messages'.
 
-    python bench/token_path.py [--rows 256] [--tokens 100] [--rounds 4] [--step-ms 8]
+    python bench/token_path.py [--rows 256] [--tokens 100] [--rounds 4] [--step-ms 8] [--text "..."]
 """
 
 from __future__ import annotations
@@ -26,13 +29,16 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import anyio
+import anyio.lowlevel
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -40,11 +46,16 @@ from rich.table import Table
 import callboard
 from callboard.actors import tree
 from callboard.actors.core import Actor
+from callboard.actors.detokenizer import Detokenizer
+from callboard.actors.dispatcher import Dispatcher
 from callboard.actors.engine import Engine
 from callboard.actors.engine_options import model_folder
 from callboard.actors.messages import Step, StepDone, WorkerStatistics
 from callboard.actors.sampling import SamplingParams
+from callboard.actors.scheduler import scheduler
+from callboard.actors.scheduler.planner import Planner
 from callboard.actors.tokenizer import load_vocabulary
+from callboard.actors.waker import Sleeper, Waker
 from callboard.actors.worker import Describe, WorkerDescription
 
 RESULTS = Path(__file__).parent / "results"
@@ -58,11 +69,11 @@ SHORT = 4  # tokens of a run that only begins and ends
 class Words:
     """What the stand-in answers, and what it notes: rows and the loop's clock, at each step."""
 
-    def __init__(self, rows: int, step_s: float) -> None:
+    def __init__(self, rows: int, step_s: float, text: str = TEXT) -> None:
         vocabulary = load_vocabulary(model_folder("embedded"))
         self.rows, self.step_s = rows, step_s
         self.size = vocabulary.get_vocab_size()
-        self.tokens = np.array(vocabulary.encode(TEXT * 3).ids, np.int32)
+        self.tokens = np.array(vocabulary.encode(text * 3).ids, np.int32)
         self.clock = time.pthread_getcpuclockid(threading.get_ident())
         self.noted: list[tuple[int, float]] = []
 
@@ -157,8 +168,67 @@ async def counted(work: Callable[[], Awaitable[None]]) -> int:
     return calls
 
 
+@contextmanager
+def parted(parts: dict[str, list[float]]) -> Iterator[None]:
+    """Note how long each part takes, in microseconds, each time."""
+    places: list[tuple[Any, str, str]] = [
+        (Planner, "plan", "plan"), (scheduler, "settle", "settle"), (Detokenizer, "_step", "text"),
+        (Dispatcher, "_news", "readers"), (Waker, "_wake_all", "wake"),
+    ]  # fmt: skip
+    with ExitStack() as stack:
+        for owner, name, part in places:
+            stack.enter_context(patch.object(owner, name, timed(getattr(owner, name), parts.setdefault(part, []))))
+        yield
+
+
+def timed(work: Callable[..., Any], took: list[float]) -> Callable[..., Any]:
+    def note(*arguments: Any) -> Any:
+        begun = time.perf_counter_ns()
+        try:
+            return work(*arguments)
+        finally:
+            took.append((time.perf_counter_ns() - begun) / 1000)
+
+    async def note_async(*arguments: Any) -> Any:
+        begun = time.perf_counter_ns()
+        try:
+            return await work(*arguments)
+        finally:
+            took.append((time.perf_counter_ns() - begun) / 1000)
+
+    return note_async if asyncio.iscoroutinefunction(work) else note
+
+
+async def floor(words: Words, steps: int) -> list[float]:
+    """Measure what a step costs as many tasks that do nothing but wait for it; microseconds a row, in order of size."""
+    loop, waker = asyncio.get_running_loop(), Waker()
+    readers = [Sleeper(waker) for _ in range(words.rows)]
+
+    async def read(reader: Sleeper) -> None:
+        given = 0
+        for _ in range(steps):
+            await reader
+            given += len(TEXT)
+
+    def wake() -> None:
+        for reader in readers:
+            reader.wake()
+
+    def work() -> None:
+        for _ in range(steps):
+            time.sleep(words.step_s)
+            words.noted.append((words.rows, time.clock_gettime(words.clock)))
+            loop.call_soon_threadsafe(wake)
+
+    tasks = [asyncio.create_task(read(reader)) for reader in readers]
+    await anyio.lowlevel.checkpoint()
+    threading.Thread(target=work).start()
+    await asyncio.gather(*tasks)
+    return words.costs()
+
+
 async def measure(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
-    words = Words(arguments.rows, arguments.step_ms / 1000)
+    words = Words(arguments.rows, arguments.step_ms / 1000, arguments.text)
     tree.Worker = lambda options, report, grammars: WordWorker(words, report)  # type: ignore[misc,assignment]  # noqa: ARG005
     found: dict[str, dict[str, float]] = {}
     async with Engine("embedded", max_rows=arguments.rows) as engine:
@@ -171,11 +241,29 @@ async def measure(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
             ends = await counted(partial(run, engine, words, mode, SHORT))
             calls = await counted(partial(run, engine, words, mode, SHORT + arguments.tokens))
             words.costs()
+            parts: dict[str, list[float]] = {}
+            with parted(parts):
+                await run(engine, words, mode, arguments.tokens)
+            words.costs()
             found[mode] = {
-                **{f"us_p{percent}": costs[len(costs) * percent // 100] for percent in (5, 20, 50)},
+                **quantiles(costs),
                 "calls": (calls - ends) / (arguments.rows * arguments.tokens),
+                **each(parts, words.rows),
             }
+    parts = {}
+    with parted(parts):
+        costs = await floor(words, arguments.tokens * arguments.rounds)
+    found["floor"] = {**quantiles(costs), **each(parts, words.rows)}
     return found
+
+
+def quantiles(costs: list[float]) -> dict[str, float]:
+    return {f"us_p{percent}": costs[len(costs) * percent // 100] for percent in (5, 20, 50)}
+
+
+def each(parts: dict[str, list[float]], rows: int) -> dict[str, float]:
+    """Give what each part takes a row, at 20 % of the steps."""
+    return {part: sorted(took)[len(took) // 5] / rows for part, took in parts.items() if took}
 
 
 def main() -> None:
@@ -184,14 +272,15 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--step-ms", type=float, default=8.0)
+    parser.add_argument("--text", default=TEXT, help="what the rows say")
     parser.add_argument("--json", type=Path, default=RESULTS / "token_path.json")
     arguments = parser.parse_args()
     found = asyncio.run(measure(arguments))
     table = Table(title=f"a token on the event loop, us of CPU, {arguments.rows} rows a step")
-    for name in ("read by", "5 % of steps", "20 %", "median", "calls"):
+    for name in ("read by", "5 %", "20 %", "median", "calls", "plan", "settle", "text", "readers", "wake"):
         table.add_column(name, justify="left" if name == "read by" else "right")
     for mode, figures in found.items():
-        table.add_row(mode, *(f"{figure:.2f}" for figure in figures.values()))
+        table.add_row(mode, *(f"{figures[name]:.2f}" if name in figures else "" for name in found["stream"]))
     Console().print(table)
     record = {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -200,7 +289,8 @@ def main() -> None:
         "rows": arguments.rows,
         "tokens": arguments.tokens,
         "step_ms": arguments.step_ms,
-        "aim_us": 2.5,
+        "text": arguments.text,
+        "aim_us": 2.9,
         "results": found,
     }
     arguments.json.write_text(json.dumps(record, indent=1) + "\n")
