@@ -19,7 +19,7 @@ class Outputs:
 
     def __init__(self) -> None:
         self._sorted: dict[int, array[int]] = {}
-        self._steps: list[tuple[Sequence[int], Sequence[Delta]]] = []
+        self._steps: list[tuple[Sequence[int], list[tuple[int, ...]]]] = []
 
     def open(self, request: int) -> None:
         """Keep from now on what a request says."""
@@ -31,7 +31,7 @@ class Outputs:
 
     def add(self, requests: Sequence[int], deltas: Sequence[Delta]) -> None:
         """Take one step's news, by request; that of requests which are not open goes nowhere."""
-        self._steps.append((requests, deltas))
+        self._steps.append((requests, [delta.tokens for delta in deltas]))  # log-probabilities are large
         if len(self._steps) >= _STEPS:
             self._sort()
 
@@ -42,9 +42,9 @@ class Outputs:
 
     def _sort(self) -> None:
         said: defaultdict[int, list[int]] = defaultdict(list)
-        for requests, deltas in self._steps:
-            for request, delta in zip(requests, deltas, strict=True):
-                said[request].extend(delta.tokens)
+        for requests, told in self._steps:
+            for request, tokens in zip(requests, told, strict=True):
+                said[request].extend(tokens)
         self._steps.clear()
         for request, tokens in said.items():
             if (output := self._sorted.get(request)) is not None:
