@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.sampler.adjustments import Adjustments
+from ...kernels.sampler.begin import write_parameters
 from ...kernels.sampler.logprobs import log_probabilities
 from ...kernels.sampler.parameters import DeviceSampling
 from ...kernels.sampler.sampler import Sampler
@@ -49,15 +50,8 @@ class DeviceDraw:
 
     def write(self, sent: Sequence[Tensor]) -> None:
         """Write what `staged` gave, once it has been sent."""
-        keys, rows, temperatures, top_k, top_p, min_p = sent
-        if not len(rows):
-            return
-        at, written = rows.long(), self._parameters
-        written.keys_R.index_copy_(0, at, keys.view(torch.int64))
-        written.temperature_R.index_copy_(0, at, temperatures.view(torch.float32))
-        written.top_k_R.index_copy_(0, at, top_k)
-        written.top_p_R.index_copy_(0, at, top_p.view(torch.float32))
-        written.min_p_R.index_copy_(0, at, min_p.view(torch.float32))
+        if len(sent[1]):
+            write_parameters(self._parameters, list(sent))
 
     def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool, room: int = 0) -> Tensor:
         count = len(rows_N)

@@ -56,12 +56,12 @@ def lay_out(
     words = np.concatenate([decodes.rows[:0], *(each.words_W for each in (groups, extend_groups) if each is not None)])
     new = (extends.tokens, slots, columns, positions, owners)
     parts = (*new, batch_rows, starts, lengths, sampled, last, ends, words)
-    prefixes, written = rows.prefixes.staged()
+    prefixes, longest = rows.prefixes.staged()
     sent = staging.send((*ahead, *prefixes, *parts))
     before, found, sent = sent[: len(ahead)], sent[len(ahead) : -len(parts)], sent[-len(parts) :]
     tokens_E, slots_T, columns_T, positions_T, owners_T, *sent = sent
     rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N, words_G = sent
-    rows.prefixes.write(found, written, rows.tables)
+    rows.prefixes.write(found, longest, rows.tables)
     owners_T = owners_T.long()
     rows.tables.index_put_((owners_T, columns_T.long()), slots_T)
     tokens_T = tokens_E.long()

@@ -1,6 +1,6 @@
 """The cached slots that rows begin with: sent once however many rows share them, and put into the tables on the device.
 
-Shape suffixes:  B rows that begin    S slots sent    W slots written
+Shape suffixes:  B rows that begin    S slots sent    R rows of the tables    L columns
 """
 
 from __future__ import annotations
@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 from torch import Tensor
+
+from ...kernels.prefixes import write_prefixes
 
 __all__ = ["Prefixes"]
 
@@ -17,7 +18,7 @@ __all__ = ["Prefixes"]
 class Prefixes:
     """Keep what rows begin with until the step that begins them is sent."""
 
-    __slots__ = ("_ends", "_firsts", "_last", "_offsets", "_rows", "_sent", "_slots", "_told", "_written")
+    __slots__ = ("_ends", "_last", "_offsets", "_rows", "_sent", "_slots", "_told")
 
     def __init__(self) -> None:
         self._clear()
@@ -25,8 +26,6 @@ class Prefixes:
     def _clear(self) -> None:
         self._rows: list[int] = []
         self._ends: list[int] = []  # each one's number of slots
-        self._firsts: list[int] = []  # what makes a column of a slot's place among all that are written
-        self._written = 0  # how many these are
         self._offsets: list[int] = []  # where its slots begin among those sent
         self._slots: list[bytes] = []
         self._sent = 0  # how many slots these are
@@ -37,12 +36,9 @@ class Prefixes:
         """Let a row begin with slots, int32; those of an earlier row are not sent again."""
         if slots != self._last[0]:
             self._last = (slots, self._offset(slots))
-        end = len(slots) // 4
         self._rows.append(row)
-        self._ends.append(end)
-        self._firsts.append(-self._written)
+        self._ends.append(len(slots) // 4)
         self._offsets.append(self._last[1])
-        self._written += end
 
     def _offset(self, slots: bytes) -> int:
         """Tell where slots stand among those sent; they join them if they do not yet."""
@@ -57,21 +53,15 @@ class Prefixes:
         return offset
 
     def staged(self) -> tuple[list[np.ndarray], int]:
-        """Give what has been added, for a transfer: two arrays, int32; and how many slots are to be written."""
-        table = np.array([*self._ends, *self._rows, *self._firsts, *self._offsets], np.int32)
+        """Give what has been added, for a transfer: two arrays, int32; and the most slots that a row begins with."""
+        begun = np.array([*self._ends, *self._rows, *self._offsets], np.int32)
         slots = np.frombuffer(b"".join(self._slots), np.int32)
-        written = self._written
+        longest = max(self._ends, default=0)
         self._clear()
-        return [table, slots], written
+        return [begun, slots], longest
 
     @staticmethod
-    def write(sent: Sequence[Tensor], count: int, tables_RL: Tensor) -> None:
-        """Put what `staged` gave, once it has been sent, into the rows' lines; count: how many slots are written."""
-        if not count:
-            return
-        table_4B = sent[0].view(4, -1)
-        number_W = torch.repeat_interleave(table_4B[0], output_size=count)  # knows its size, so it does not wait
-        rows_W, firsts_W, offsets_W = table_4B[1:].index_select(1, number_W).unbind(0)
-        columns_W = torch.arange(count, dtype=torch.int32, device=tables_RL.device) + firsts_W
-        slots_W = sent[1].index_select(0, columns_W + offsets_W)
-        tables_RL.index_put_((rows_W.long(), columns_W.long()), slots_W)
+    def write(sent: Sequence[Tensor], longest: int, tables_RL: Tensor) -> None:
+        """Put what `staged` gave, once it has been sent, into the rows' lines."""
+        if longest:
+            write_prefixes(tables_RL, sent[0], sent[1], longest)

@@ -154,10 +154,10 @@ class PromptGraphs:
         """
         rows = self._rows
         laid = lay_out_padded(step, rows, room, self._pool.dummy_slot, groups, extend_groups)
-        prefixes, written = rows.prefixes.staged()
+        prefixes, longest = rows.prefixes.staged()
         sent = self._staging.send((*ahead, *prefixes, laid.words, laid.sampled_N, laid.ends_N))
         before, found, (words, sampled_N, ends_N) = sent[: len(ahead)], sent[len(ahead) : -3], sent[-3:]
-        rows.prefixes.write(found, written, rows.tables)
+        rows.prefixes.write(found, longest, rows.tables)
         hidden_RC = self._launch(words, _Key(room, self._sharing(groups, extend_groups)))
         count = len(laid.sampled_N)
         sampled = Sampled(laid.sampled_N.astype(np.int64), sampled_N.long(), laid.ends_N)
