@@ -204,9 +204,11 @@ async def floor(words: Words, steps: int) -> list[float]:
     loop, waker = asyncio.get_running_loop(), Waker()
     readers = [Sleeper(waker) for _ in range(words.rows)]
 
+    over = False  # a step that comes before the one before it has been read wakes nobody
+
     async def read(reader: Sleeper) -> None:
         given = 0
-        for _ in range(steps):
+        while not over:
             await reader
             given += len(TEXT)
 
@@ -214,11 +216,17 @@ async def floor(words: Words, steps: int) -> list[float]:
         for reader in readers:
             reader.wake()
 
+    def end() -> None:
+        nonlocal over
+        over = True
+        wake()
+
     def work() -> None:
         for _ in range(steps):
             time.sleep(words.step_s)
             words.noted.append((words.rows, time.clock_gettime(words.clock)))
             loop.call_soon_threadsafe(wake)
+        loop.call_soon_threadsafe(end)
 
     tasks = [asyncio.create_task(read(reader)) for reader in readers]
     await anyio.lowlevel.checkpoint()
