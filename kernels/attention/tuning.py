@@ -77,4 +77,4 @@ class Tuning:
     decode: DecodeTile = DecodeTile()
     own: DecodeTile = DecodeTile(keys=32, warps=1, programs=1056, smallest_part=32)
     extend: ExtendTile = ExtendTile()
-    short: ExtendTile = ExtendTile(lines=32, keys=64, warps=4, programs=528, smallest_part=128)
+    short: ExtendTile = ExtendTile(lines=32, keys=64, warps=4, programs=264, smallest_part=128)
