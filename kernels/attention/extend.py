@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .online import capped, softmax_step
 
@@ -102,7 +103,9 @@ def extend_tiles(
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    FEW: tl.constexpr,
     HAS_GROUPS: tl.constexpr,
+    DEPENDENT: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     """Attend one tile of new tokens for the G heads of one key head, to one part of their keys.  Grid: (X, K).
@@ -113,6 +116,8 @@ def extend_tiles(
     bfloat16).
     A tile of one part goes straight to out_THD; parts of others to parts_PKMD and lse_PKM (float32, to the base of
     two), where the last program of the tile to arrive merges them.  arrived_PK: int32 zeros, left as zeros.
+    FEW: tiles of more parts are left to merge_tiles; 0 if none are.  DEPENDENT: launched before the kernel before has
+    ended.
     HAS_GROUPS: groups_W, as tree_plan packs it for T tokens, says where each row's groups end; the tile's first part
     takes in what tree_tiles found for its tokens in shared_PHD and shared_lse_PH.  Without a window.
     """
@@ -124,6 +129,9 @@ def extend_tiles(
     part, parts, first_part = tl.load(tile + 4), tl.load(tile + 5), tl.load(tile + 6)
     if queries == 0:
         return
+    if DEPENDENT:  # The list was there before the kernel before began; queries and the newest keys are its work.
+        gdc_wait()
+        gdc_launch_dependents()
     member = tl.arange(0, BLOCK_M)
     # Lines without a query repeat the last one's limit, so that no softmax is empty.
     query = tl.minimum(member // G, queries - 1)
@@ -198,23 +206,24 @@ def extend_tiles(
         lines = ((first_part + part) * KV_HEADS + head).to(tl.int64) * BLOCK_M + member
         tl.store(parts_PKMD + lines[:, None] * D + dims[None, :], result, mask=inside)
         tl.store(lse_PKM + lines, tl.where(empty, float("-inf"), top + tl.log2(total)), mask=live)
-        tl.debug_barrier()  # every thread's part is written before one of them says so
-        arrived = arrived_PK + first_part * KV_HEADS + head
-        if tl.atomic_add(arrived, 1) == parts - 1:
-            tl.store(arrived, 0)
-            top = tl.full([BLOCK_M], -1e30, tl.float32)
-            total = tl.zeros([BLOCK_M], tl.float32)
-            result = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-            for number in range(parts):
-                lines = ((first_part + number) * KV_HEADS + head).to(tl.int64) * BLOCK_M + member
-                # Other programs of this launch wrote these: .cg reads past the cache that does not see them.
-                lse = tl.load(lse_PKM + lines, mask=live, other=0.0, cache_modifier=".cg")
-                values = tl.load(
-                    parts_PKMD + lines[:, None] * D + dims[None, :], mask=inside, other=0.0, cache_modifier=".cg"
-                )
-                new_top = tl.maximum(top, lse)
-                weight, fade = tl.exp2(lse - new_top), tl.exp2(top - new_top)
-                result = result * fade[:, None] + values * weight[:, None]
-                total = total * fade + weight
-                top = new_top
-            tl.store(at, (result / total[:, None]).to(out_THD.dtype.element_ty), mask=inside)
+        if FEW == 0 or parts <= FEW:
+            tl.debug_barrier()  # every thread's part is written before one of them says so
+            arrived = arrived_PK + first_part * KV_HEADS + head
+            if tl.atomic_add(arrived, 1) == parts - 1:
+                tl.store(arrived, 0)
+                top = tl.full([BLOCK_M], -1e30, tl.float32)
+                total = tl.zeros([BLOCK_M], tl.float32)
+                result = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+                for number in range(parts):
+                    lines = ((first_part + number) * KV_HEADS + head).to(tl.int64) * BLOCK_M + member
+                    # Other programs of this launch wrote these: .cg reads past the cache that does not see them.
+                    lse = tl.load(lse_PKM + lines, mask=live, other=0.0, cache_modifier=".cg")
+                    values = tl.load(
+                        parts_PKMD + lines[:, None] * D + dims[None, :], mask=inside, other=0.0, cache_modifier=".cg"
+                    )
+                    new_top = tl.maximum(top, lse)
+                    weight, fade = tl.exp2(lse - new_top), tl.exp2(top - new_top)
+                    result = result * fade[:, None] + values * weight[:, None]
+                    total = total * fade + weight
+                    top = new_top
+                tl.store(at, (result / total[:, None]).to(out_THD.dtype.element_ty), mask=inside)

@@ -113,7 +113,7 @@ class InvariantAttention(Attention):
         return InvariantPlan(
             batch.table_RL,
             sum(batch.query_lengths[:extends]),
-            list_tiles(batch, self._lines // self._group, 0, 0) if extends else None,
+            list_tiles(batch, self._lines // self._group, 0, 0).parts_X8 if extends else None,
             not extends or max(batch.lengths[:extends]) <= self.tuning.part,
             self._list_singles(batch, singles) if singles else None,
         )

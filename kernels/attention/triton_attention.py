@@ -22,11 +22,12 @@ from .decode import decode_items
 from .extend import extend_tiles
 from .flash_extend import FlashPlan, can_cudnn, can_flash, cudnn_extend, flash_extend, plan_flash
 from .interface import Attention, AttentionBatch
+from .merging import merge_tiles
 from .row_groups import Groups, PackedGroups, RowGroups
 from .tree_launch import attend_shared, can_specialise
 from .tree_plan import TreePlanner
 from .tree_tuning import TreeTuning
-from .triton_plan import Items, TritonPlan, decode_items_at_most, extend_shares, list_items, list_tiles
+from .triton_plan import Items, Tiles, TritonPlan, decode_items_at_most, extend_shares, list_items, list_tiles
 from .tuning import ExtendTile, Tuning
 
 __all__ = ["Extend", "TritonAttention"]
@@ -159,7 +160,7 @@ class TritonAttention(Attention):
             windows = set(self.windows) or {0}
             items = {window: list_items(batch, window, self.kv_heads, self.tuning) for window in windows}
         short = batch.short if batch.room else max(batch.query_lengths[:extends], default=0) <= self.short_queries
-        tile = self._short if short else self._tile
+        tile = self._short if short or extend_tokens <= self.tuning.few_tokens else self._tile
         planned = self._plan_extends(batch, tile) if extends else None
         return TritonPlan(batch.table_RL, extend_tokens, planned, tile, items, batch.groups, batch.extend_groups)
 
@@ -191,17 +192,17 @@ class TritonAttention(Attention):
             self._decode(q_RHD, entries_SE, plan.table_RL, plan.items[window], groups, out_RHD)
         return out_THD
 
-    def _plan_extends(self, batch: AttentionBatch, tile: ExtendTile) -> Tensor | FlashPlan:
+    def _plan_extends(self, batch: AttentionBatch, tile: ExtendTile) -> Tiles | FlashPlan:
         if batch.starts_R1 is None:
             raise ValueError("AttentionBatch: starts_R1 is None; TritonAttention reads it on the device for extends")
         whole = not batch.room and self.extend in {"auto", "cudnn"} and can_cudnn(batch, self.head_dim, self.windows)
         if batch.room or (not whole and self.extend in {"auto", "triton"}):
             shares = extend_shares(self.kv_heads, tile)
-            return list_tiles(batch, tile.lines // self._group, shares, tile.smallest_part)
+            return list_tiles(batch, tile.lines // self._group, shares, tile.smallest_part, tile.few)
         return plan_flash(batch, whole=whole)
 
     def _extend(
-        self, q_THD: Tensor, entries_SE: Tensor, plan: TritonPlan, tiles_X8: Tensor, window: int, out_THD: Tensor
+        self, q_THD: Tensor, entries_SE: Tensor, plan: TritonPlan, tiles: Tiles, window: int, out_THD: Tensor
     ) -> None:
         tile, device = plan.tile, q_THD.device
         groups = None if window else plan.extend_groups
@@ -211,11 +212,12 @@ class TritonAttention(Attention):
             shared_lse_PH = torch.empty(groups.parts, self.heads, dtype=torch.float32, device=device)
             q_EHD = q_THD[: plan.extend_tokens]
             self._share(q_EHD, entries_SE, plan.table_RL, groups, shared_PHD, shared_lse_PH)
-        extend_tiles[(len(tiles_X8), self.kv_heads)](
+        early = self._dependent and tile is self._short
+        extend_tiles[(len(tiles.parts_X8), self.kv_heads)](
             q_THD,
             entries_SE,
             plan.table_RL,
-            tiles_X8,
+            tiles.parts_X8,
             out_THD,
             self._tile_parts_XD,
             self._tile_lse_X,
@@ -235,11 +237,31 @@ class TritonAttention(Attention):
             BLOCK_D=self._block_d,
             BLOCK_M=tile.lines,
             BLOCK_N=tile.keys,
+            FEW=tile.few,
             HAS_GROUPS=groups is not None,
+            DEPENDENT=early,
             UPCAST=self._upcast,
             num_warps=tile.warps,
             num_stages=tile.stages,
+            launch_pdl=early,
         )
+        if len(tiles.many_V8):
+            merge_tiles[(len(tiles.many_V8), self.kv_heads, tile.lines // 2)](
+                tiles.many_V8,
+                self._tile_parts_XD,
+                self._tile_lse_X,
+                out_THD,
+                KV_HEADS=self.kv_heads,
+                G=self._group,
+                D=self.head_dim,
+                BLOCK_D=self._block_d,
+                BLOCK_M=tile.lines,
+                LINES=2,
+                AT_ONCE=16,
+                DEPENDENT=early,
+                num_warps=2,
+                launch_pdl=early,
+            )
 
     def _share(
         self,

@@ -20,7 +20,7 @@ from .row_groups import Groups
 from .tuning import DecodeTile, ExtendTile, Tuning
 from .work_list import list_decode_items, list_extend_tiles
 
-__all__ = ["Items", "TritonPlan", "decode_items_at_most", "extend_shares", "list_items", "list_tiles"]
+__all__ = ["Items", "Tiles", "TritonPlan", "decode_items_at_most", "extend_shares", "list_items", "list_tiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,14 @@ class Items:
     items_W8: Tensor
     firsts_C1: Tensor
     tile: DecodeTile
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Parts of tiles of new tokens, and once more the first ones of tiles in many parts: see work_list.py."""
+
+    parts_X8: Tensor
+    many_V8: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class TritonPlan:
 
     table_RL: Tensor
     extend_tokens: int
-    extends: Tensor | FlashPlan | None
+    extends: Tiles | FlashPlan | None
     tile: ExtendTile
     items: dict[int, Items]
     groups: Groups | None = None
@@ -85,11 +93,12 @@ def list_items(batch: AttentionBatch, window: int, kv_heads: int, tuning: Tuning
     return Items(items_W8, firsts_C1, tile)
 
 
-def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int) -> Tensor:
+def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int, few: int = 0) -> Tiles:
     """List the tiles of `queries` new tokens of the extending rows, and their parts: int32 [X, 8], see work_list.py.
 
     shares: in how many their keys are cut, of `smallest` keys or more; 0 if tiles stay whole.
     X is at least their number, in a padded step as many as they may need; what is not needed is zeros.
+    few: if not 0, tiles of more parts are told again, of which there are shares // few at most.
     """
     extends, starts_R1 = batch.extends, batch.starts_R1
     assert starts_R1 is not None
@@ -97,7 +106,8 @@ def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int) 
         tiles = (batch.room + extends * (queries - 1)) // queries
     else:
         tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
-    tiles_X8 = torch.zeros(tiles + shares, 8, dtype=torch.int32, device=starts_R1.device)
+    again = shares // few if few else 0
+    tiles_X8 = torch.zeros(tiles + shares + again, 8, dtype=torch.int32, device=starts_R1.device)
     block_r, block_p = _block(extends)
     list_extend_tiles[(1,)](
         starts_R1,
@@ -108,13 +118,15 @@ def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int) 
         extends,
         max(1, shares),
         smallest if shares else 1 << 30,
+        tiles + shares,
+        FEW=few,
         HAS_ROWS=batch.rows_R is not None,
         HAS_GROUPS=batch.extend_groups is not None,
         QUERIES=queries,
         BLOCK_R=block_r,
         BLOCK_P=block_p,
     )
-    return tiles_X8
+    return Tiles(tiles_X8[: tiles + shares], tiles_X8[tiles + shares :])
 
 
 def extend_shares(kv_heads: int, tile: ExtendTile) -> int:

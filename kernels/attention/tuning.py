@@ -12,7 +12,8 @@ class ExtendTile:
     """One shape of the extend kernel: `lines` new tokens times the heads that share a key head, `keys` keys at once.
 
     programs, smallest_part: where few tiles would leave the device idle, their keys are split over programs too, up to
-    about so many, with no fewer keys a part.
+    about so many, with no fewer keys a part.  few: tiles of more parts are merged by a kernel of their own, which is
+    launched for any step; 0: by the last of their programs, one part after the other.
     """
 
     lines: int = 128
@@ -21,6 +22,7 @@ class ExtendTile:
     stages: int = 3
     programs: int = 264
     smallest_part: int = 256
+    few: int = 0
 
     def __post_init__(self) -> None:
         for name in ("lines", "keys", "warps"):
@@ -30,6 +32,8 @@ class ExtendTile:
         for name in ("stages", "programs", "smallest_part"):
             if getattr(self, name) < 1:
                 raise ValueError(f"ExtendTile: {name} is {getattr(self, name)}; it must be at least 1")
+        if self.few < 0:
+            raise ValueError(f"ExtendTile: few is {self.few}; it must be at least 0")
         if min(self.lines, self.keys) < 16:
             raise ValueError(f"ExtendTile: lines is {self.lines}, keys is {self.keys}; a matrix unit's side is 16")
 
@@ -71,10 +75,12 @@ class Tuning:
 
     decode: of rows that attend alone.  own: of what is a row's own behind what its groups attend to, mostly few keys.
     extend: the tile of a step with prompts.  short: that of a step none of whose extends has more new tokens than fit
-    into one of these: a cached prompt's last token, a few words behind branches that were joined.
+    into one of these: a cached prompt's last token, a few words behind branches that were joined; and of any step with
+    `few_tokens` new tokens of extends at most.
     """
 
     decode: DecodeTile = DecodeTile()
     own: DecodeTile = DecodeTile(keys=32, warps=1, programs=1056, smallest_part=32)
     extend: ExtendTile = ExtendTile()
-    short: ExtendTile = ExtendTile(lines=32, keys=64, warps=4, programs=264, smallest_part=128)
+    short: ExtendTile = ExtendTile(lines=64, keys=64, warps=4, stages=5, smallest_part=64, few=3)
+    few_tokens: int = 64

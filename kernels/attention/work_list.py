@@ -93,7 +93,7 @@ def list_decode_items(
 
 
 @triton.jit(
-    do_not_specialize=["R", "shares", "smallest"],
+    do_not_specialize=["R", "shares", "smallest", "behind"],
     do_not_specialize_on_alignment=["starts_R1", "lengths_R", "rows_R", "groups_W"],
 )
 def list_extend_tiles(
@@ -105,6 +105,8 @@ def list_extend_tiles(
     R,
     shares,
     smallest,
+    behind,
+    FEW: tl.constexpr,
     HAS_ROWS: tl.constexpr,
     HAS_GROUPS: tl.constexpr,
     QUERIES: tl.constexpr,
@@ -119,6 +121,9 @@ def list_extend_tiles(
     number of queries, how many keys the first of them sees (each further query sees one more), which part it is, of how
     many, and, where there are several, which of those that are one of several is the tile's first: at most 2 * shares
     are.  The last tile of a row, which sees most, comes first: it should not be started last.
+    FEW: if not 0, tiles' parts are as many as come nearest to a share each, so that together they are about as many as
+    shares; and from tiles_X8[behind] on stand, once more, the first parts of tiles with more parts than that, for
+    merge_tiles: shares // FEW at most.
     HAS_GROUPS: groups_W, as tree_plan packs it for tokens, says how many keys of each groups attend to.
     """
     rows = tl.arange(0, BLOCK_R)
@@ -135,21 +140,33 @@ def list_extend_tiles(
         keys = lengths - tl.load(groups_W + 4 + starts, mask=queries > 0, other=0)
     seen = tl.sum((tiles * keys).to(tl.int64), 0)
     share = tl.maximum(tl.cdiv(seen, shares), smallest).to(tl.int32)
-    parts = tl.maximum(tl.cdiv(keys, share), 1)
+    parts = tl.maximum((keys + share // 2) // share if FEW else tl.cdiv(keys, share), 1)
     items = tiles * parts
     ends = tl.cumsum(items, 0)
     split = tl.where(parts > 1, items, 0)
     places = tl.cumsum(split, 0) - split
+    many = tl.where(parts > FEW, tiles, 0)
+    firsts = tl.cumsum(many, 0) - many
     for begin in range(0, tl.max(items, 0), BLOCK_P):
         item = begin + tl.arange(0, BLOCK_P)[None, :]
         wanted = item < items[:, None]
         number, part = item // parts[:, None], item % parts[:, None]
-        tile = tiles_X8 + (ends[:, None] - 1 - item) * 8
         first = number * QUERIES
-        tl.store(tile, lines[:, None] + item * 0, mask=wanted)
-        tl.store(tile + 1, starts[:, None] + first, mask=wanted)
-        tl.store(tile + 2, tl.minimum(queries[:, None] - first, QUERIES), mask=wanted)
-        tl.store(tile + 3, (lengths - queries)[:, None] + first + 1, mask=wanted)
-        tl.store(tile + 4, part, mask=wanted)
-        tl.store(tile + 5, parts[:, None] + item * 0, mask=wanted)
-        tl.store(tile + 6, places[:, None] + number * parts[:, None], mask=wanted)
+        tile = tiles_X8 + (ends[:, None] - 1 - item) * 8
+        again = tiles_X8 + (behind + firsts[:, None] + number) * 8
+        told = wanted & (part == 0) & (parts[:, None] > FEW)
+        _tell(tile, lines, starts, queries, lengths, places, first, number, part, parts, wanted, QUERIES)
+        if FEW:
+            _tell(again, lines, starts, queries, lengths, places, first, number, part, parts, told, QUERIES)
+
+
+@triton.jit
+def _tell(tile, lines, starts, queries, lengths, places, first, number, part, parts, wanted, QUERIES: tl.constexpr):
+    """Write what list_extend_tiles tells of parts of tiles."""
+    tl.store(tile, lines[:, None] + part * 0, mask=wanted)
+    tl.store(tile + 1, starts[:, None] + first, mask=wanted)
+    tl.store(tile + 2, tl.minimum(queries[:, None] - first, QUERIES), mask=wanted)
+    tl.store(tile + 3, (lengths - queries)[:, None] + first + 1, mask=wanted)
+    tl.store(tile + 4, part, mask=wanted)
+    tl.store(tile + 5, parts[:, None] + part * 0, mask=wanted)
+    tl.store(tile + 6, places[:, None] + number * parts[:, None], mask=wanted)

@@ -19,7 +19,7 @@ from callboard.kernels.attention.tuning import ExtendTile, Tuning
 
 from .triton_cases import MIXED, ROW, SMALL, Case, draw, wanted
 
-PARTS = ExtendTile(16, 16, smallest_part=8)
+PARTS = ExtendTile(16, 16, smallest_part=8, few=2)
 SPLIT = Tuning(decode=ROW, own=ROW, extend=PARTS, short=PARTS)
 
 
@@ -81,7 +81,7 @@ def test_room_that_is_nobodys_changes_nothing(
 def test_room_for_short_extends_has_smaller_tiles(short: bool) -> None:
     shape = 4, 2, 16
     case = draw([(1, 60), (3, 200), (1, 9)], shape, extends=2)
-    tuning = Tuning(decode=ROW, own=ROW, extend=ExtendTile(64, 16, programs=12), short=PARTS)
+    tuning = Tuning(decode=ROW, own=ROW, extend=ExtendTile(64, 16, programs=12), short=PARTS, few_tokens=0)
     attention = TritonAttention(*shape, max_rows=8, device=DEVICE, dtype=torch.float32, tuning=tuning)
     plan = attention.plan(replace(padded(case, 8, 4, 2), short=short))
     assert plan.tile.lines == (16 if short else 64)
@@ -109,7 +109,7 @@ def test_the_lengths_of_a_padded_step_may_change_behind_its_plan() -> None:
         told = torch.cat((result[:tokens], result[32 : 32 + decoding]))
         torch.testing.assert_close(told.double(), wanted(case, attention.scale), rtol=0, atol=2e-5)
     first, second = plans
-    assert first.extends.shape == second.extends.shape
+    assert first.extends.parts_X8.shape == second.extends.parts_X8.shape
     assert first.items[0].items_W8.shape == second.items[0].items_W8.shape
 
 

@@ -59,10 +59,46 @@ def test_few_tiles_of_many_keys_are_split_over_keys(parts: int, options: dict[st
     tuning = Tuning(decode=ROW, own=ROW, extend=tile, short=tile)
     case = draw([(3, 90), (2, 5), (1, 50)], (6, 2, 24))
     attention = TritonAttention(6, 2, 24, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=tuning)
-    tiles_X8 = attention.plan(case.batch).extends
+    tiles_X8 = attention.plan(case.batch).extends.parts_X8
     assert tiles_X8[:, 5].max() == parts, "the long row's tile; the other is whole"
     assert tiles_X8[:, 5].tolist().count(1) == 1
     check(case, (6, 2, 24), tuning=tuning, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"windows": (90,)}, {"soft_cap": 20.0}], ids=str)
+@pytest.mark.parametrize("few", [1, 3])
+@pytest.mark.parametrize("parts", [2, 4, 17, 20])
+def test_tiles_in_many_parts_are_merged_apart(parts: int, few: int, options: dict[str, Any]) -> None:
+    tile = ExtendTile(16, 16, programs=2 * parts, smallest_part=16, few=few)
+    tuning = Tuning(decode=ROW, own=ROW, extend=tile, short=tile)
+    case = draw([(3, 16 * parts), (1, 30)], (6, 2, 24))
+    attention = TritonAttention(6, 2, 24, max_rows=3, device=DEVICE, dtype=torch.float32, tuning=tuning)
+    tiles = attention.plan(case.batch).extends
+    assert tiles.parts_X8[:, 5].max() == parts
+    assert len(tiles.many_V8) == parts // few
+    assert tiles.many_V8[:, 5].sum() == (parts if parts > few else 0)
+    check(case, (6, 2, 24), tuning=tuning, **options)
+
+
+def test_parts_are_no_more_than_shares_where_many_are_merged_apart() -> None:
+    """Rows of a little more than a share each would else be twice as many programs as are resident at once."""
+    tile = ExtendTile(16, 16, programs=16, smallest_part=16, few=1)
+    tuning = Tuning(decode=ROW, own=ROW, extend=tile, short=tile)
+    case = draw([*((2, 100 + row) for row in range(8)), (3, 400)], (4, 2, 16))
+    attention = TritonAttention(4, 2, 16, max_rows=9, device=DEVICE, dtype=torch.float32, tuning=tuning)
+    tiles = attention.plan(case.batch).extends
+    assert sorted(tiles.parts_X8[tiles.parts_X8[:, 2] > 0][:, 5].tolist()) == [1] * 8 + [3] * 3
+    check(case, (4, 2, 16), tuning=tuning)
+
+
+def test_a_step_of_few_tokens_is_short_whatever_its_rows() -> None:
+    shape = 4, 2, 16
+    tuning = Tuning(decode=ROW, own=ROW, extend=ExtendTile(64, 16), short=ExtendTile(16, 16, few=1), few_tokens=30)
+    for queries, lines in ((20, 16), (21, 64)):
+        case = draw([(queries, 90), (10, 40)], shape)
+        attention = TritonAttention(*shape, max_rows=2, device=DEVICE, dtype=torch.float32, tuning=tuning)
+        assert attention.plan(case.batch).tile.lines == lines
+        check(case, shape, tuning=tuning)
 
 
 def test_a_tile_may_have_more_parts_than_programs_were_meant() -> None:
@@ -73,7 +109,13 @@ def test_a_tile_may_have_more_parts_than_programs_were_meant() -> None:
     check(case, (4, 2, 16), tuning=tuning)
 
 
-SHORT = Tuning(decode=ROW, own=ROW, extend=ExtendTile(64, 16, programs=12), short=ExtendTile(16, 32, programs=12))
+SHORT = Tuning(
+    decode=ROW,
+    own=ROW,
+    extend=ExtendTile(64, 16, programs=12),
+    short=ExtendTile(16, 32, programs=12, few=1),
+    few_tokens=0,
+)
 
 
 @pytest.mark.parametrize(("longest", "lines"), [(8, 16), (9, 64)])
@@ -185,6 +227,11 @@ def test_a_tile_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=f"{tile.__name__}: .*{message}"):
         tile(**arguments)
+
+
+def test_a_tile_is_told_when_to_be_merged_apart_by_a_number() -> None:
+    with pytest.raises(ValueError, match="ExtendTile: few is -1; it must be at least 0"):
+        ExtendTile(few=-1)
 
 
 def test_more_rows_than_it_was_made_for_are_refused() -> None:
