@@ -31,6 +31,8 @@ __all__ = ["Part", "figures", "parts", "table"]
 
 ROOT = Path(__file__).parent.parent
 MODELS = ("Qwen3-0.6B", "Llama-3.1-8B")
+# Where tests need a GPU; the others' packages need not be there.
+TESTED = ("tests/kernels", "tests/models", "tests/actors/worker")
 LEAST_S = 5.0  # a part that has less left is not begun
 
 
@@ -58,7 +60,7 @@ def parts(arguments: argparse.Namespace, folder: Path) -> Iterator[Part]:
     if gpu:
         # Tests of long rows take gigabytes each: more than a few at once are too many.
         beside = ("-n", "4", "--dist", "worksteal") if find_spec("xdist") else ()
-        command = (python, "-m", "pytest", "-q", "-m", "gpu", *beside, "tests")
+        command = (python, "-m", "pytest", "-q", "-m", "gpu", *beside, *TESTED)
         yield Part("tests", command, 50.0 if quick else 300.0)
     for name in models:
         yield model(name, name, *(["--quick"] if quick else []), limit_s=75.0 if quick else 180.0)

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from callboard.bench.anchors import ANCHORS, WORK, anchor
-from callboard.bench.gpu import Part, figures, run, table
+from callboard.bench.gpu import TESTED, Part, figures, run, table
 from callboard.bench.gpu_model import Findings
 from callboard.commands.bench.workload import parse_workload
 
@@ -40,6 +40,13 @@ def test_it_runs_without_callboard_installed_and_writes_what_it_measured(tmp_pat
     assert set(WORK) | {"served / in process", "busy, 1 row"} <= set(found)
     assert all(figure > 0 for figure in found.values())
     assert "served / in process" in done.stdout
+
+
+def test_every_test_that_needs_a_gpu_is_in_a_room_that_is_run() -> None:
+    """Others import packages that a machine with a GPU and nothing else has not."""
+    marked = {path for path in (ROOT / "tests").rglob("*.py") if "mark.gpu" in path.read_text()} - {Path(__file__)}
+    assert len(marked) > 10
+    assert {path for path in marked if not any(path.is_relative_to(ROOT / room) for room in TESTED)} == set()
 
 
 def test_a_part_that_fails_or_hangs_is_told_and_the_rest_can_go_on(tmp_path: Path) -> None:
