@@ -256,12 +256,12 @@ async def measure(arguments: argparse.Namespace) -> dict[str, dict[str, float]]:
             found[mode] = {
                 **quantiles(costs),
                 "calls": (calls - ends) / (arguments.rows * arguments.tokens),
-                **each(parts, words.rows),
+                **each(parts, words.rows, arguments.tokens),
             }
     parts = {}
     with parted(parts):
         costs = await floor(words, arguments.tokens * arguments.rounds)
-    found["floor"] = {**quantiles(costs), **each(parts, words.rows)}
+    found["floor"] = {**quantiles(costs), **each(parts, words.rows, arguments.tokens)}
     return found
 
 
@@ -269,9 +269,9 @@ def quantiles(costs: list[float]) -> dict[str, float]:
     return {f"us_p{percent}": costs[len(costs) * percent // 100] for percent in (5, 20, 50)}
 
 
-def each(parts: dict[str, list[float]], rows: int) -> dict[str, float]:
-    """Give what each part takes a row, at 20 % of the steps."""
-    return {part: sorted(took)[len(took) // 5] / rows for part, took in parts.items() if took}
+def each(parts: dict[str, list[float]], rows: int, steps: int) -> dict[str, float]:
+    """Give what each part takes a row, at 20 % of the steps; of parts that most of the steps have."""
+    return {part: sorted(took)[len(took) // 5] / rows for part, took in parts.items() if len(took) > steps // 2}
 
 
 def main() -> None:
