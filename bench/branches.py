@@ -24,13 +24,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import platform
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +51,7 @@ from callboard.actors.worker.device_draw import DeviceDraw
 from callboard.actors.worker.device_runner import DeviceRunner
 from callboard.actors.worker.prefixes import Prefixes
 from callboard.actors.worker.rows import Rows
-from callboard.bench.scheduler import processor
+from callboard.bench.record import write_record
 from callboard.bench.token_path import Words, WordWorker
 from callboard.commands.bench.offline import run_workload
 from callboard.commands.bench.workload import Request, parse_workload
@@ -269,17 +266,14 @@ def main() -> None:
     for launch in launches:
         table.add_row(f"{launch['begin']}", f"{launch['decode']}", f"{launch['ms']:.2f}")
     Console(width=110).print(table)
-    record = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "cpu": processor(),
-        "workload": arguments.workload,
-        "children": children,
-        "rounds": arguments.rounds,
-        "loop_us_a_child": loop,
-        "launches": launches,
-    }
-    arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(
+        arguments.json,
+        workload=arguments.workload,
+        children=children,
+        rounds=arguments.rounds,
+        loop_us_a_child=loop,
+        launches=launches,
+    )
 
 
 if __name__ == "__main__":

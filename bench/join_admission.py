@@ -15,10 +15,7 @@ CPU time of the thread: median of the rounds, their 10th percentile, the least. 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 from collections import deque
-from datetime import UTC, datetime
 from pathlib import Path
 from time import thread_time
 
@@ -33,7 +30,7 @@ from callboard.actors.scheduler.options import SchedulerOptions
 from callboard.actors.scheduler.planner import Planner
 from callboard.actors.scheduler.settle import settle
 from callboard.actors.scheduler.state import State
-from callboard.bench.scheduler import processor
+from callboard.bench.record import write_record
 
 RESULTS = Path(__file__).parent / "results"
 STEM, TAIL, SAID, AFTER = 64, 8, 4, 17
@@ -131,18 +128,14 @@ def main() -> None:
         figures[name] = found
         table.add_row(name, *(f"{value:.0f}" for value in found.values()), f"{AIM_US:.0f}" if name == "both" else "")
     Console(width=100).print(table)
-    told = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "cpu": processor(),
-        "branches": arguments.branches,
-        "branch_tokens": arguments.branch_tokens,
-        "rounds": arguments.rounds,
-        "aim_us": AIM_US,
-        "microseconds": figures,
-    }
-    (RESULTS / "join_admission.json").write_text(json.dumps(told, indent=1) + "\n")
+    write_record(
+        RESULTS / "join_admission.json",
+        branches=arguments.branches,
+        branch_tokens=arguments.branch_tokens,
+        rounds=arguments.rounds,
+        aim_us=AIM_US,
+        microseconds=figures,
+    )
 
 
 if __name__ == "__main__":

@@ -25,12 +25,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import platform
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -52,7 +49,7 @@ from callboard.actors.worker import WorkerDescription, worker
 from callboard.actors.worker.extends import read_extends
 from callboard.actors.worker.rows import Rows
 from callboard.actors.worker.runner import Pass
-from callboard.bench.scheduler import processor
+from callboard.bench.record import write_record
 
 RESULTS = Path(__file__).parent / "results"
 STEM, TAIL, SAID, AFTER = 64, 8, 4, 8
@@ -237,21 +234,17 @@ def main() -> None:
         aim = f"{AIM_US:.0f}" if name == "to the worker, CPU" else ""
         table.add_row(name, *(f"{value:.0f}" for value in found.values()), aim)
     Console(width=100).print(table)
-    told = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "cpu": processor(),
-        "branches": arguments.branches,
-        "branch_tokens": arguments.branch_tokens,
-        "rows": arguments.rows,
-        "rounds": arguments.rounds,
-        "step_ms": arguments.step_ms,
-        "busy": arguments.busy,
-        "aim_us": AIM_US,
-        "microseconds": figures,
-    }
-    arguments.json.write_text(json.dumps(told, indent=1) + "\n")
+    write_record(
+        arguments.json,
+        branches=arguments.branches,
+        branch_tokens=arguments.branch_tokens,
+        rows=arguments.rows,
+        rounds=arguments.rounds,
+        step_ms=arguments.step_ms,
+        busy=arguments.busy,
+        aim_us=AIM_US,
+        microseconds=figures,
+    )
 
 
 if __name__ == "__main__":

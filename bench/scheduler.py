@@ -16,10 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import platform
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +28,7 @@ from callboard.actors.core import Supervisor
 from callboard.actors.messages import Generate, SchedulerStatistics, Step, StepDone
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler import Scheduler, SchedulerOptions
+from callboard.bench.record import write_record
 
 RESULTS = Path(__file__).parent / "results"
 TARGETS = {1: 150.0, 256: 400.0}
@@ -226,17 +224,6 @@ def plot(results: list[dict[str, Any]]) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def processor() -> str:
-    """Name the CPU."""
-    info = Path("/proc/cpuinfo")
-    names = (
-        [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        if info.exists()
-        else []
-    )
-    return names[0] if names else platform.processor() or platform.machine()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
@@ -262,17 +249,7 @@ def main() -> None:
             f"{target:.0f}" if target else "",
         )
     Console(width=100).print(table)
-    RESULTS.mkdir(exist_ok=True)
-    record = {
-        "bench": "scheduler",
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "cpu": processor(),
-        "rounds": arguments.rounds,
-        "results": results,
-    }
-    (RESULTS / "scheduler.json").write_text(json.dumps(record, indent=1) + "\n")
+    write_record(RESULTS / "scheduler.json", bench="scheduler", rounds=arguments.rounds, results=results)
     (RESULTS / "scheduler.svg").write_text(plot(results))
 
 

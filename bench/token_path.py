@@ -23,15 +23,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
-import platform
 import queue
 import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +54,7 @@ from callboard.actors.scheduler.planner import Planner
 from callboard.actors.tokenizer import load_vocabulary
 from callboard.actors.waker import Sleeper, Waker
 from callboard.actors.worker import Describe, WorkerDescription
+from callboard.bench.record import write_record
 
 RESULTS = Path(__file__).parent / "results"
 TEXT = (
@@ -290,18 +288,15 @@ def main() -> None:
     for mode, figures in found.items():
         table.add_row(mode, *(f"{figures[name]:.2f}" if name in figures else "" for name in found["stream"]))
     Console().print(table)
-    record = {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "rows": arguments.rows,
-        "tokens": arguments.tokens,
-        "step_ms": arguments.step_ms,
-        "text": arguments.text,
-        "aim_us": 2.9,
-        "results": found,
-    }
-    arguments.json.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(
+        arguments.json,
+        rows=arguments.rows,
+        tokens=arguments.tokens,
+        step_ms=arguments.step_ms,
+        text=arguments.text,
+        aim_us=2.9,
+        results=found,
+    )
 
 
 if __name__ == "__main__":
