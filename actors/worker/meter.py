@@ -53,7 +53,7 @@ class StepMeter:
         """Count a step that has just ended.
 
         started: when the host took it up.  device_s: what the device worked on it.  gap_s: how long the device had
-        nothing to do before it.  launch_s, collect_s: the host's own time for it, waiting left out.  prompt_tokens,
+        nothing to do before it.  launch_s, collect_s: what the host's threads worked for it.  prompt_tokens,
         tokens: computed and sampled.
         """
         now = self._clock()

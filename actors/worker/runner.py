@@ -44,8 +44,8 @@ class Pass:
     """A step on its way.  sampled and choice are None if no row of it samples.
 
     surplus: indices of sampled rows whose tokens nobody wants.  scores: what its prompts are asked for.
-    forward_s: the device's time.  gap_s: how long the device had nothing to do before.  launch_s: what the host took to
-    launch it.  waited_s: how long `collect` waited for the device.  prompt_tokens: computed by it.
+    forward_s: the device's time.  gap_s: how long the device had nothing to do before.  launch_s: what its thread
+    worked to launch it.  waited_s: what `collect` spent on waiting for the device.  prompt_tokens: computed by it.
     """
 
     number: int

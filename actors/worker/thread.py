@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import torch
@@ -117,19 +117,19 @@ class WorkerThread:
             self._settle()
             runner.rows.clear()
             self._cleared = epoch
-        begun = perf_counter()
+        begun = thread_time()
         running = runner.forward(step)
         running.prompt_tokens = sum(len(extend.tokens) for extend in step.extends) // 4
         if not runner.overlaps:
             runner.sample(running)
             self._finish(runner, running, epoch)
             return
-        running.launch_s = perf_counter() - begun
+        running.launch_s = thread_time() - begun
         if running.waits:
             self._settle()
-        begun = perf_counter()
+        begun = thread_time()
         runner.sample(running)
-        running.launch_s += perf_counter() - begun
+        running.launch_s += thread_time() - begun
         with self._changed:
             self._launched.append((running, epoch))
             self._changed.notify_all()
@@ -162,9 +162,9 @@ class WorkerThread:
             return None if self._broken else self._launched[0]
 
     def _finish(self, runner: Runner, running: Pass, epoch: int) -> None:
-        begun = perf_counter()
+        begun = thread_time()
         done = runner.collect(running)
-        collect_s = perf_counter() - begun - running.waited_s
+        collect_s = thread_time() - begun - running.waited_s
         with self._wake:
             self._meter.done(
                 started=running.started,

@@ -57,8 +57,12 @@ async def measure_decode(setting: Setting, point: Point, *, steps: int = 256) ->
     async with anyio.create_task_group() as group:
 
         async def run(number: int, prompt: bytes) -> None:
-            async for delta in engine.generate(prompt, sampling):
-                window.count(number, len(delta.tokens))
+            deltas = engine.generate(prompt, sampling)
+            async for delta in deltas:
+                if not window.counts(number, len(delta.tokens)):
+                    break
+            async for _ in deltas:  # what counting costs is no part of a step
+                pass
 
         for number, request in enumerate(requests):
             group.start_soon(run, number, request.prompt)
@@ -71,11 +75,12 @@ async def _watch(setting: Setting, point: Point, window: _Window) -> dict[str, A
     """Wait for the window, and tell what happened in it."""
     engine = setting.engine
     await window.open.wait()
-    begun, before, given, spent = perf_counter(), await engine.statistics(), sum(window.given), thread_time()
+    given = sum(window.given)
+    begun, before, spent = perf_counter(), await engine.statistics(), thread_time()
     await window.closed.wait()
     loop_s = thread_time() - spent
     after, ended = await engine.statistics(), perf_counter()
-    tokens = point.rows * point.context + (given + sum(window.given)) // 2  # attended to in the middle
+    tokens = point.rows * point.context + given + point.rows * window.steps // 2  # attended to in the middle
     return _line(setting, point, tokens, (ended - begun, loop_s), before, after)
 
 
@@ -86,26 +91,28 @@ class _Window:
         self.given = [0] * rows
         self.open = anyio.Event()
         self.closed = anyio.Event()
-        self._steps = steps
+        self.steps = steps
         self._waiting = rows
         self._watched = 0
         self._end = 0
 
-    def count(self, number: int, tokens: int) -> None:
+    def counts(self, number: int, tokens: int) -> bool:
+        """Count a row's tokens, and tell whether to go on: once the window is open, one row tells for all."""
         had = self.given[number]
         self.given[number] += tokens
         if not had and tokens:
             self._waiting -= 1
         if self._waiting:
-            return
+            return True
         if not self._end:  # the last to begin is the one to watch
             self._watched, self._end = number, self.given[number] + _SETTLING
         if number == self._watched and self.given[number] >= self._end:
             if not self.open.is_set():
                 self.open.set()
-                self._end = self.given[number] + self._steps
+                self._end = self.given[number] + self.steps
             else:
                 self.closed.set()
+        return number == self._watched or not self.open.is_set()
 
 
 def _outputs(setting: Setting, point: Point, steps: int) -> int:

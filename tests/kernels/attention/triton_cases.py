@@ -93,24 +93,27 @@ def draw(
 
 def wanted(case: Case, scale: float, window: int | None = None, soft_cap: float | None = None) -> Tensor:
     """Attend in float64, a row at a time."""
-    heads, kv_heads = case.q_THD.shape[1], case.pool.keys[0].shape[1]
+    kv_heads = case.pool.keys[0].shape[1]
     outputs, start = [], 0
     for table, queries in zip(case.tables, case.batch.query_lengths, strict=True):
         slots = torch.tensor(table, device=DEVICE)
         # A pool of float8 is looked up as float32: torch indexes no float8.
-        k = case.pool.entries[0].float().unflatten(1, (kv_heads, 2, -1))[slots, :, 0].double()
-        v = case.pool.entries[0].float().unflatten(1, (kv_heads, 2, -1))[slots, :, 1].double()
-        k, v = (each.repeat_interleave(heads // kv_heads, 1) for each in (k, v))
-        scores = torch.einsum("nhd,lhd->hnl", case.q_THD[start : start + queries].double(), k) * scale
-        if soft_cap:
-            scores = soft_cap * torch.tanh(scores / soft_cap)
+        entries = case.pool.entries[0].float().unflatten(1, (kv_heads, 2, -1))[slots]
         ends = len(table) - queries + 1 + torch.arange(queries, device=DEVICE)[:, None]
         columns = torch.arange(len(table), device=DEVICE)
         hidden = columns >= ends
         if window:
             hidden |= columns < ends - window
-        weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
-        outputs.append(torch.einsum("hnl,lhd->nhd", weights, v))
+        by_key_head = case.q_THD[start : start + queries].double().unflatten(1, (kv_heads, -1))
+        shared = []
+        for head in range(kv_heads):  # one at a time, for many queries of 100,000 keys have gigabytes of scores
+            k, v = entries[:, head].double().unbind(1)
+            scores = torch.einsum("ngd,ld->gnl", by_key_head[:, head], k) * scale
+            if soft_cap:
+                scores = soft_cap * torch.tanh(scores / soft_cap)
+            weights = torch.softmax(scores.masked_fill(hidden, float("-inf")), -1)
+            shared.append(torch.einsum("gnl,ld->ngd", weights, v))
+        outputs.append(torch.cat(shared, 1))
         start += queries
     return torch.cat(outputs)
 
