@@ -64,8 +64,8 @@ class Life:
 
     def cancel(self) -> None:
         """Cancel the life; cleaning up still has its time."""
+        self._scope.cancel()  # first: woken by a stop, it would end as one that was asked to
         self.inbox.stop()
-        self._scope.cancel()
 
     def crash(self, cause: BaseException) -> None:
         """End the life wherever it is, as if `cause` had been raised there: for simulated faults."""

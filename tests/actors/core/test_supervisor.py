@@ -273,6 +273,20 @@ async def test_a_cancelled_block_gives_no_grace_and_ends_in_reverse() -> None:
     assert log == ["a+", "b+", "at hand", "cancelled", "b-", "a-"]
 
 
+async def test_a_cancelled_block_gives_those_below_it_no_grace_either() -> None:
+    log: list[str] = []
+    with anyio.fail_after(5), anyio.CancelScope() as scope:
+        async with Supervisor("root") as root:
+            nested = await root.supervise("nested", grace=1e9)
+            ref = await nested.spawn(lambda: Stuck(log), name="stuck")
+            await ref.tell(Note("x"))
+            await settle()
+            scope.cancel()
+            await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    assert log == ["at hand", "cancelled"]
+
+
 async def test_a_cancel_while_leaving_cuts_the_grace_short() -> None:
     log: list[str] = []
     with anyio.move_on_after(0.01) as scope:
