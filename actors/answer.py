@@ -48,7 +48,7 @@ class Answer(AsyncGenerator[Delta, None]):
             while (delta := reader.news) is None:
                 if reader.over:
                     raise reader.end()
-                await reader
+                await reader.sleep()
             if reader.several is None:  # as with one who keeps up
                 reader.news = None
             else:

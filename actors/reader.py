@@ -105,7 +105,7 @@ class Reader(Sleeper):
         while self.news is None:
             if self.over:
                 raise self.end()
-            await self
+            await self.sleep()
         return self.take()
 
 

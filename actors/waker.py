@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextvars import Context
+from types import coroutine
 from typing import Any
 
 __all__ = ["Sleeper", "Waker"]
@@ -43,7 +44,7 @@ class Waker:
 
 
 class Sleeper:
-    """Let one task wait until it is woken; awaited again and again, where a future is awaited once.
+    """Let one task wait until it is woken, again and again, where a future is awaited once.
 
     To asyncio's tasks it looks like a future: they look at its loop and leave a callback.  What they call back with is
     a future that is done, or one that is cancelled: of these they know the result without a call of Python's.
@@ -63,7 +64,9 @@ class Sleeper:
         self.cancelled: asyncio.Future[None] | None = None
         self.sleeps = False
 
-    def __await__(self) -> Generator[Any, None, None]:
+    @coroutine  # awaited itself it would be asked for an iterator first, which costs a tenth of a wait
+    def sleep(self) -> Generator[Any, None, None]:
+        """Wait until woken.  Raises RuntimeError if another task waits here."""
         if self.callback is not None:
             raise RuntimeError("two tasks wait for the same news; let one of them read and hand on")
         self._asyncio_future_blocking = True

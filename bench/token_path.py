@@ -207,7 +207,7 @@ async def floor(words: Words, steps: int) -> list[float]:
     async def read(reader: Sleeper) -> None:
         given = 0
         while not over:
-            await reader
+            await reader.sleep()
             given += len(TEXT)
 
     def wake() -> None:

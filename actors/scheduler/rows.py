@@ -121,9 +121,9 @@ class Rows:
         start = int(self.prompt[row])
         return self.tokens[row, start : start + int(self.outputs[row])].tobytes()
 
-    def may_end(self, tokens: npt.NDArray[np.int32]) -> list[int]:
-        """Tell where among `tokens` those are that are a stop token of any request so far; few are."""
-        return self._ending.take(tokens, mode="clip").nonzero()[0].tolist()
+    def may_end(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        """Tell of each of `tokens` whether it is a stop token of any request so far; few are."""
+        return self._ending.take(tokens, mode="clip")
 
     def _learn_ends(self, tokens: tuple[int, ...]) -> None:
         self._ends.update(tokens)

@@ -95,8 +95,8 @@ def _take_tokens(
             state.recorded.phase(request.number, "decode")
     if done.logprobs:
         _take_logprobs(state, done, sampled, tokens, places)
-    full = (after >= rows.max_new[sampled]).nonzero()[0].tolist()
-    for index in sorted({*rows.may_end(tokens), *full}):
+    over = rows.may_end(tokens) | (after >= rows.max_new[sampled])
+    for index in over.nonzero()[0].tolist():
         request, token = rows.request[sampled[index]], int(tokens[index])
         assert request is not None
         if token in request.stops:

@@ -37,7 +37,7 @@ def test_all_that_are_woken_go_on_in_order_by_one_callback() -> None:
 
         async def sleep(index: int) -> None:
             for _ in range(3):
-                await sleepers[index]
+                await sleepers[index].sleep()
                 order.append(index)
 
         tasks = [asyncio.ensure_future(sleep(index)) for index in range(50)]
@@ -64,7 +64,7 @@ async def test_each_goes_on_in_its_own_context() -> None:
 
     async def sleep(word: str) -> None:
         name.set(word)
-        await sleepers[word]
+        await sleepers[word].sleep()
         seen.append(name.get())
 
     async with anyio.create_task_group() as group:
@@ -82,7 +82,7 @@ async def test_a_wait_that_is_cancelled_ends_and_the_next_one_begins_anew(woken:
     sleeper = Sleeper(Waker())
 
     async def sleep() -> str:
-        await sleeper
+        await sleeper.sleep()
         return "woken"
 
     first = asyncio.ensure_future(sleep())
@@ -100,7 +100,7 @@ async def test_a_wait_that_is_cancelled_ends_and_the_next_one_begins_anew(woken:
 
 async def test_a_deadline_ends_a_wait() -> None:
     with anyio.move_on_after(0) as scope:
-        await Sleeper(Waker())
+        await Sleeper(Waker()).sleep()
     assert scope.cancelled_caught
 
 
@@ -108,12 +108,12 @@ async def test_two_tasks_cannot_wait_for_the_same() -> None:
     sleeper = Sleeper(Waker())
 
     async def sleep() -> None:
-        await sleeper
+        await sleeper.sleep()
 
     first = asyncio.ensure_future(sleep())
     await _asleep([sleeper])
     with pytest.raises(RuntimeError, match="two tasks wait for the same news"):
-        await sleeper
+        await sleeper.sleep()
     sleeper.wake()
     await first
 
@@ -127,7 +127,7 @@ def test_a_task_that_ends_the_loop_takes_nobodys_waking_away() -> None:
         sleepers = [Sleeper(waker) for _ in range(3)]
 
         async def sleep(index: int) -> None:
-            await sleepers[index]
+            await sleepers[index].sleep()
             if index == 1:
                 raise KeyboardInterrupt
             woken.append(index)
@@ -152,7 +152,7 @@ def test_in_another_loop_a_wait_is_refused() -> None:
         return Sleeper(Waker())
 
     async def sleep(sleeper: Sleeper) -> None:
-        await sleeper
+        await sleeper.sleep()
 
     sleeper = asyncio.run(make())
     with pytest.raises(RuntimeError, match="attached to a different loop"):
