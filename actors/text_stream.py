@@ -6,8 +6,7 @@ from codecs import utf_8_decode
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import msgspec
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders
 
 from .stop_regex import StopSearch
 
@@ -58,7 +57,7 @@ def token_text(tokenizer: Tokenizer) -> Callable[[bool], TokenText]:
 
 def is_byte_level(tokenizer: Tokenizer) -> bool:
     """Whether each token is a fixed run of bytes."""
-    return (msgspec.json.decode(tokenizer.to_str())["decoder"] or {}).get("type") == "ByteLevel"
+    return isinstance(tokenizer.decoder, decoders.ByteLevel)
 
 
 def first_characters(stops: Sequence[str]) -> frozenset[str]:

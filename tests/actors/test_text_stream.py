@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import re
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from callboard.actors.text_stream import TextStream, first_characters, token_text
+from callboard.actors.text_stream import TextStream, first_characters, is_byte_level, token_text
 
 from .vocabularies import TEXT, byte_level, metaspace
 
@@ -29,6 +30,19 @@ def run(
         if stream.matched is not None:
             return shown, stream
     return shown + stream.finish(), stream
+
+
+class _Decoder:
+    """A tokenizer of which only the decoder may be asked: all else takes as long as the vocabulary is large."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.decoder = tokenizer.decoder
+
+
+def test_what_kind_a_tokenizer_is_costs_the_same_whatever_its_vocabulary() -> None:
+    """Every prompt that is healed asks for it, on the loop."""
+    kinds = {kind: is_byte_level(cast("Tokenizer", _Decoder(tokenizer))) for kind, tokenizer in TOKENIZERS.items()}
+    assert kinds == {"byte-level": True, "metaspace": False}
 
 
 @pytest.mark.parametrize("kind", TOKENIZERS)
