@@ -18,7 +18,7 @@ __all__ = ["Exchange"]
 _JSON = ((b"content-type", b"application/json"),)
 _UNREAD_BYTES = 1 << 20
 """Of a body that a refusal leaves unread, so much is still read: the connection ends otherwise, and a client that has
-sent its next request on it by then sees it break."""
+sent its next request on it by then sees it break.  Over HTTP/2, where others share it, all of it is read."""
 _EVENTS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -27,12 +27,13 @@ _EVENTS = (
 
 
 class Exchange:
-    """The request at hand and the way back to its client.  After `body`, one task may wait in `left`."""
+    """The request at hand and the way back to its client.  After `body` or `skip_body`, one task may wait in `left`."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, options: GatewayOptions) -> None:
         self.method: str = scope["method"]
         self.path_params: dict[str, Any] = scope.get("path_params", {})
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self._shares = scope["http_version"] == "2"  # its connection with other exchanges
         self.status = 0  # of the reply; 0 until it has begun
         self.first_event_at = 0.0  # time.monotonic() of a stream's first event
         self.left_early = False  # whether the client went before its answer was whole
@@ -83,12 +84,14 @@ class Exchange:
     async def _discard(self, limit: int) -> None:
         # A client that is cut off in the middle of its body often never reads why; up to a bound, let it finish.
         size = 0
-        while size <= limit and (piece := await self._piece()) is not None:
+        while (size <= limit or self._shares) and (piece := await self._piece()) is not None:
             size += len(piece)
 
     async def skip_body(self) -> None:
-        """Read the body away, up to a bound, before a refusal that does not need it."""
-        with contextlib.suppress(ClientLeft, Refusal):  # the refusal at hand is what there is to say
+        """Read a body that nobody needs away, up to a bound and for `body_timeout_s` in all; ClientLeft if it breaks
+        off.
+        """
+        with contextlib.suppress(Refusal), anyio.move_on_after(self._options.body_timeout_s):
             await self._discard(min(_UNREAD_BYTES, self._options.body_bytes))
 
     def _too_large(self) -> Refusal:
@@ -96,7 +99,7 @@ class Exchange:
         return Refusal(413, message, "invalid_request_error", code="body_too_large")
 
     async def left(self) -> None:
-        """Return when the client has gone; what it still sends meanwhile is dropped."""
+        """Return when the client has gone or its answer is whole; what it still sends meanwhile is dropped."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -115,6 +118,15 @@ class Exchange:
 
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with an error; in a stream that has begun, as its last event, with no [DONE] behind it."""
+        if not self._more:
+            await self._refuse(refusal)
+            return
+        # Whoever reads the connection may wait for room for the next piece of this body; somebody must take it.
+        async with anyio.create_task_group() as group:
+            group.start_soon(self.left)
+            await self._refuse(refusal)
+
+    async def _refuse(self, refusal: Refusal) -> None:
         if self.started:
             await self.end(b"data: " + refusal.body() + b"\n\n")
         else:

@@ -153,7 +153,10 @@ class _Endpoint:
             )  # fmt: skip
 
     async def _body(self, exchange: Exchange) -> bytes:
-        body = await exchange.body() if exchange.method in ("POST", "PUT") else b""
+        if exchange.method not in ("POST", "PUT") or self._entry.level == "open":  # who has no key fills no memory
+            await exchange.skip_body()
+            return b""
+        body = await exchange.body()
         kind = exchange.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if body and (not kind or kind in _BROWSER_TYPES):
             # A page in somebody's browser may send these to a local server unasked; JSON it may not.
@@ -165,20 +168,23 @@ class _Endpoint:
 
     async def _watched(self, exchange: Exchange, body: bytes) -> None:
         """Answer, and stop at once if the client leaves: closing the generations aborts them."""
+        answered = False
 
         async def watch() -> None:
             await exchange.left()
-            exchange.left_early = True
-            group.cancel_scope.cancel()
+            if not answered:
+                exchange.left_early = True
+                group.cancel_scope.cancel()
 
         failure: Exception | None = None
         async with anyio.create_task_group() as group:
             group.start_soon(watch)
             try:
                 await self._entry.handler(self._room, exchange, body)
+                answered = True  # the watch ends by itself
             except Exception as error:  # raised again outside of the group, bare
                 failure = error
-            group.cancel_scope.cancel()
+                group.cancel_scope.cancel()
         if failure is not None and not exchange.left_early:
             raise failure
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
+import httpx
 import msgspec
 import pytest
+from starlette.types import ASGIApp
 
 from callboard.actors.gateway.options import GatewayOptions
 from callboard.actors.gateway.room import Room
@@ -125,3 +129,66 @@ async def test_a_websocket_is_closed():
             reply = await served.client.get("/generate", headers=upgrade)
             assert (await served.post("/generate", text="x")).status_code == 200
     assert reply.status_code in (400, 403)
+
+
+async def test_a_refusal_over_http2_leaves_the_other_requests_of_its_connection():
+    """A proxy sends many people's requests over one connection: what one of them does wrong is no other's loss."""
+    engine = FakeEngine()
+    kind = {"content-type": "application/json"}
+    with anyio.fail_after(30):
+        async with serving(engine, api_key=KEY) as served:
+            async with httpx.AsyncClient(base_url=served.url, http2=True, http1=False, trust_env=False) as client:
+                async with client.stream(
+                    "POST", "/generate", json={"text": "HANG", "stream": True}, headers=bearer(KEY)
+                ):
+                    refused = await client.post("/generate", content=b"x" * (3 << 20), headers=kind)
+                    assert refused.status_code == 401
+                    assert (await client.get("/health")).status_code == 200
+                    assert engine.ended == []
+
+
+class Connection:
+    """What a server knows of one request: pieces of its body that never end, room for one of them, and the answer."""
+
+    def __init__(self) -> None:
+        self._sent, self._received = anyio.create_memory_object_stream[dict[str, Any]](1)
+        self.answer: list[dict[str, Any]] = []
+
+    async def upload(self, *, whole: anyio.Event) -> None:
+        while not whole.is_set():
+            await self._sent.send({"type": "http.request", "body": b"", "more_body": True})
+
+    async def ask(self, app: ASGIApp, path: str) -> None:
+        """Hand a request to the application; return once it and whoever reads the connection have ended."""
+        scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": path, "headers": []}
+        whole = anyio.Event()
+
+        async def send(message: Any) -> None:
+            self.answer.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                whole.set()
+                await self._sent.send({"type": "http.disconnect"})  # behind the pieces that wait
+
+        async def reading() -> None:
+            await self.upload(whole=whole)
+
+        async with self._sent, self._received, anyio.create_task_group() as group:
+            group.start_soon(reading)
+            await app(scope, self._received.receive, send)
+
+
+@pytest.mark.parametrize("path", ["/generate", "/health", "/nowhere"])
+async def test_who_is_refused_stays_no_longer_than_a_body_may_pause(path: str):
+    """However slowly it uploads; and whoever reads its connection never waits for ever with a piece in hand."""
+    connection = Connection()
+    with anyio.fail_after(20):
+        app = make_app(Room(FakeEngine(), GatewayOptions(api_key=KEY, body_timeout_s=0.05)))
+        await connection.ask(app, path)
+    assert connection.answer[0]["status"] == {"/generate": 401, "/health": 405, "/nowhere": 404}[path]
+
+
+async def test_a_body_is_kept_for_those_alone_who_have_a_key():
+    with anyio.fail_after(20):
+        async with serving(FakeEngine(), api_key=KEY, body_bytes=1000) as served:
+            for path, status in (("/nowhere", 404), ("/health", 405), ("/generate", 401)):
+                assert (await served.client.post(path, content=b"x" * 2000)).status_code == status
