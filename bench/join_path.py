@@ -12,7 +12,7 @@ are to be freed.
     admitted    State.admit: the prompt is read, each line looked up, what is known leased
     planned     Planner.plan: candidates, the lines locked and joined, the row taken, the step packed
     sent        the step at the worker's thread
-    begun       in that thread: the row begun, its prefix ready for the transfer (Rows.begin, Prefixes.staged)
+    begun       in that thread: the row begun, its prefix ready for the transfer (Rows.begin, Prefixes.tell)
 
 Microseconds by the clock: median of the rounds, their 10th percentile, the least; and the loop's CPU time of all of it.
 Reading a thread's clock takes longer than some of these parts, so it is read at both ends alone.  aim: 800 us of CPU
@@ -116,7 +116,7 @@ class Idle:
         decodes = np.frombuffer(step.decode_rows, np.int32)
         read_extends(step.extends, rows)
         rows.lengths[decodes] += 1
-        rows.prefixes.staged()
+        rows.prefixes.tell()
         self._marks.note("begun")
         sampled = np.concatenate((np.array([one.row for one in step.extends if one.sample], np.int32), decodes))
         tokens = self._rng.integers(0, VOCABULARY, len(sampled)).astype(np.int32)

@@ -86,9 +86,8 @@ def _mixed(rows: Rows, extends: tuple[Extend, ...], decodes: Decodes) -> Batch:
     batch_rows = np.concatenate((new.rows, decodes.rows), dtype=np.int64)
     query_lengths = np.concatenate((new.sizes, np.ones(count, np.int64)))
     slots = np.concatenate((new.slots, decodes.slots))
-    columns = np.concatenate((new.columns, decodes.columns))
-    positions = np.concatenate((new.positions, decodes.positions))
-    owners = np.repeat(batch_rows, query_lengths)
+    told = (decodes.columns, decodes.positions, decodes.rows)
+    columns, positions, owners = np.concatenate((new.by_token_3T, told), axis=1)
     sampling = np.concatenate((new.sample, np.ones(count, bool)))
     ends = np.cumsum(query_lengths)
     sampled = batch_rows[sampling]

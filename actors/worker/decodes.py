@@ -34,8 +34,13 @@ class Decodes:
         return (self.lengths - 1).astype(np.int32)
 
 
+_NONE = np.zeros(0, np.int32)
+
+
 def read_decodes(step: Step, rows: Rows) -> Decodes:
     """Read which rows decode, and count their new token."""
+    if not step.decode_rows:
+        return Decodes(_NONE, _NONE, _NONE.astype(np.int64), _NONE)
     decode_rows = np.frombuffer(step.decode_rows, np.int32)
     slots = np.frombuffer(step.decode_slots, np.int32)
     assert len(decode_rows) == len(slots), "a slot a decoding row"

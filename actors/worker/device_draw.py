@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -14,6 +12,7 @@ from ...kernels.sampler.logprobs import log_probabilities
 from ...kernels.sampler.parameters import DeviceSampling
 from ...kernels.sampler.sampler import Sampler
 from .rows import RANDOM, Rows
+from .staging import Staging
 
 __all__ = ["DeviceDraw"]
 
@@ -30,28 +29,24 @@ class DeviceDraw:
         self._begun: list[int] = []
 
     def begin(self, row: int) -> None:
-        """Note that a row has begun: its parameters are to be sent with the step that begins it."""
         self._begun.append(row)
 
-    def staged(self) -> list[np.ndarray]:
-        """Give what has begun, for a transfer; keys first, two words each, so that they stand at an even place."""
+    def send(self, staging: Staging) -> None:
+        if not self._begun:
+            return
         begun, self._begun = np.array(self._begun, np.int32), []
         rows = self._rows
         random = (rows.features[begun] & RANDOM) != 0  # of the others Rows keeps no parameters
         top_k = np.where(random, rows.top_k[begun], 0)
-        return [
-            rows.keys[begun].view(np.int32),
+        parts = (
+            rows.keys[begun].view(np.int32),  # first, two words each, so that they stand at an even place
             begun,
             np.where(random, rows.temperature[begun], 0.0).astype(np.float32),
             np.where(top_k < rows.vocabulary, top_k, 0).astype(np.int32),
             np.where(random, rows.top_p[begun], 1.0).astype(np.float32),
             np.where(random, rows.min_p[begun], 0.0).astype(np.float32),
-        ]
-
-    def write(self, sent: Sequence[Tensor]) -> None:
-        """Write what `staged` gave, once it has been sent."""
-        if len(sent[1]):
-            write_parameters(self._parameters, list(sent))
+        )
+        write_parameters(self._parameters, staging.send(parts))
 
     def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool, room: int = 0) -> Tensor:
         count = len(rows_N)

@@ -123,13 +123,12 @@ class DeviceRunner(Runner):
         if step.extends or not step.decode_rows:
             groups = self._groups.pack(step, len(step.decode_rows) // 4)
             together = self._groups.pack_extends(step)
-            found = lay_out(step, self.rows, self.staging, self._draw.staged(), groups, together)
-            if found is not None:
+            batch = lay_out(step, self.rows, self.staging, groups, together)
+            if batch is not None:
                 self._count_reads(step, groups)
-                batch, parameters = found
-                self._draw.write(parameters)
                 running.positions_N = batch.positions_N
                 self._compute(running, step, batch)
+                self._draw.send(self.staging)
             return
         decodes = read_decodes(step, self.rows)
         count = len(decodes)
@@ -149,9 +148,9 @@ class DeviceRunner(Runner):
 
     def _launch_padded(self, running: DevicePass, step: Step, room: Room) -> None:
         groups, together = self._groups.pack(step, room.decodes), self._groups.pack_extends(step, room.tokens)
-        computed = self.prompts.run(step, room, self._draw.staged(), groups, together)
+        computed = self.prompts.run(step, room, groups, together)
+        self._draw.send(self.staging)
         self._count_reads(step, groups)
-        self._draw.write(computed.ahead)
         if len(computed.sampled.rows):
             running.sampled, running.positions_N = computed.sampled, computed.positions_N
             running.choice = self._chooser.choose(computed.sampled.rows)

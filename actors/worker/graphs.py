@@ -10,11 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,12 +54,8 @@ class Draw(Protocol):
         """Note that a row has begun, and is to be sampled as Rows says."""
         ...
 
-    def staged(self) -> list[np.ndarray]:
-        """Give how rows that have begun are to be sampled, to be sent first of all with the step that begins them."""
-        ...
-
-    def write(self, sent: Sequence[Tensor]) -> None:
-        """Keep on the device what `staged` gave and has been sent."""
+    def send(self, staging: Staging) -> None:
+        """Send how rows that have begun are to be sampled, behind the layers that compute what they say first."""
         ...
 
     def __call__(self, logits_NV: Tensor, rows_N: Tensor, positions_N: Tensor, *, cuts: bool, room: int = 0) -> Tensor:

@@ -5,8 +5,6 @@ Shape suffixes:  T new tokens    R rows of the step    N rows that sample    E t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,13 +25,11 @@ def lay_out(
     step: Step,
     rows: Rows,
     staging: Staging,
-    ahead: Sequence[np.ndarray] = (),
     groups: PackedGroups | None = None,
     extend_groups: PackedGroups | None = None,
-) -> tuple[Batch, list[Tensor]] | None:
+) -> Batch | None:
     """Lay a step out on the device, write its slots into the rows' tables; None if it has no tokens.
 
-    ahead: arrays that go first in the same transfer; they are given back as they are on the device.
     groups: of the step's decoding rows.  extend_groups: of its extends.
     Waits for nothing: every shape is known to the host, and everything the host sends goes in one transfer.
     """
@@ -49,19 +45,17 @@ def lay_out(
     sampling = np.concatenate((extends.sample, np.ones(count, bool)))
     sampled = batch_rows[sampling]
     slots = np.concatenate((extends.slots, decodes.slots))
-    columns = np.concatenate((extends.columns, decodes.columns))
-    positions = np.concatenate((extends.positions, decodes.positions))
-    owners = np.repeat(batch_rows, query_lengths)
+    told = (decodes.columns, decodes.positions, decodes.rows)
+    columns, positions, owners = np.concatenate((extends.by_token_3T, told), axis=1)
     last, ends = starts[1:][sampling] - 1, lengths[sampling]
     words = np.concatenate([decodes.rows[:0], *(each.words_W for each in (groups, extend_groups) if each is not None)])
     new = (extends.tokens, slots, columns, positions, owners)
     parts = (*new, batch_rows, starts, lengths, sampled, last, ends, words)
-    prefixes, longest = rows.prefixes.staged()
-    sent = staging.send((*ahead, *prefixes, *parts))
-    before, found, sent = sent[: len(ahead)], sent[len(ahead) : -len(parts)], sent[-len(parts) :]
+    prefixes = rows.prefixes.tell()
+    begun, cached, *sent = staging.send((*prefixes.parts, *parts))
+    prefixes.write((begun, cached), rows.tables)
     tokens_E, slots_T, columns_T, positions_T, owners_T, *sent = sent
     rows_R, starts_R1, lengths_R, sampled_N, index_N, ends_N, words_G = sent
-    rows.prefixes.write(found, longest, rows.tables)
     owners_T = owners_T.long()
     rows.tables.index_put_((owners_T, columns_T.long()), slots_T)
     tokens_T = tokens_E.long()
@@ -82,14 +76,13 @@ def lay_out(
         extend_groups=None if extend_groups is None else _last(words_G, extend_groups),
     )
     in_order = len(sampled) == len(slots)
-    batch = Batch(
+    return Batch(
         tokens_T,
         attention,
         Sampled(sampled.astype(np.int64), sampled_N.long(), rows.lengths[sampled]),
         None if in_order else index_N.long(),
         ends_N.long(),
     )
-    return batch, before
 
 
 def _last(words_G: Tensor, packed: PackedGroups) -> Groups:

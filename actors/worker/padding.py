@@ -12,7 +12,6 @@ Shape suffixes:  T tokens    E tokens of extends    R rows    X rows that extend
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -26,7 +25,16 @@ from .decodes import read_decodes
 from .extends import read_extends
 from .rows import Rows
 
-__all__ = ["Fields", "Laid", "Room", "Sharing", "lay_out_padded", "padded_batch", "room_words", "split"]
+__all__ = [
+    "Fields",
+    "Room",
+    "Sharing",
+    "lay_out_padded",
+    "padded_batch",
+    "room_words",
+    "split",
+    "step_words",
+]
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -45,16 +53,16 @@ class Room(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fields(Generic[Array]):
-    """A padded step's arrays, int32.  index_R: the tokens behind which is sampled; what is left of it names token 0."""
+    """A padded step's arrays, int32.
+
+    tokens_E: the extends'.  by_token_4T: slots, columns, positions, and the rows they belong to.  by_row_5R: rows,
+    lengths, the tokens behind which is sampled; and, first of all these columns, the rows that sample and their
+    lengths, which no layer reads.  What is left of the last three lines names token 0, and nobody.
+    """
 
     tokens_E: Array
-    slots_T: Array
-    columns_T: Array
-    positions_T: Array
-    owners_T: Array
-    rows_R: Array
-    lengths_R: Array
-    index_R: Array
+    by_token_4T: Array
+    by_row_5R: Array
     starts_X1: Array
     words_G: Array
 
@@ -62,12 +70,15 @@ class Fields(Generic[Array]):
 def split(words: Array, room: Room) -> Fields[Array]:
     """Name the parts of what lies side by side; the groups have what is left."""
     tokens, rows = room.tokens + room.decodes, room.extends + room.decodes
-    sizes = (room.tokens, *[tokens] * 4, *[rows] * 3, room.extends + 1)
-    ends = list(accumulate(sizes, initial=0))
-    slots, columns, positions, owners, *by_row = [words[start:end] for start, end in pairwise(ends[1:])]
-    row_numbers, lengths, index, starts = by_row
+    by_row = room.tokens + 4 * tokens
+    starts = by_row + 5 * rows
+    end = starts + room.extends + 1
     return Fields(
-        words[: room.tokens], slots, columns, positions, owners, row_numbers, lengths, index, starts, words[ends[-1] :]
+        words[: room.tokens],
+        words[room.tokens : by_row].reshape(4, tokens),
+        words[by_row:starts].reshape(5, rows),
+        words[starts:end],
+        words[end:],
     )
 
 
@@ -97,17 +108,14 @@ class Sharing(NamedTuple):
 
 def room_words(room: Room, sharing: Sharing) -> int:
     """Tell for how many words a padded step has room."""
-    own = 5 * room.tokens + 4 * room.decodes + 3 * (room.extends + room.decodes) + room.extends + 1
+    own = 5 * room.tokens + 4 * room.decodes + 5 * (room.extends + room.decodes) + room.extends + 1
     return own + sharing.words + sharing.extend_words
 
 
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """A padded step on the host.  words: as `split` takes them.  sampled_N, ends_N: rows, and how long they are."""
-
-    words: np.ndarray
-    sampled_N: np.ndarray
-    ends_N: np.ndarray
+def step_words(room: Room, groups: PackedGroups | None, extend_groups: PackedGroups | None) -> int:
+    """Tell how many words a step has: those of the extends' groups are the last, and cut where they end."""
+    own = room_words(room, Sharing(words=0 if groups is None else groups.room))
+    return own if extend_groups is None else own + len(extend_groups.words_W)
 
 
 def lay_out_padded(
@@ -115,50 +123,62 @@ def lay_out_padded(
     rows: Rows,
     room: Room,
     dummy_slot: int,
+    words: np.ndarray,
     groups: PackedGroups | None = None,
     extend_groups: PackedGroups | None = None,
-) -> Laid:
-    """Read a step, which lengthens its rows, and lay it out.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read a step, which lengthens its rows, and lay it out in `words`, int32 [step_words], to be read by `split`.
 
     groups: of `room.decodes` decoding rows.  extend_groups: of extends with `room.tokens` tokens.
+    Gives the rows that sample, int32 [N], and how long they are, int64 [N].
     """
     decodes, extends = read_decodes(step, rows), read_extends(step.extends, rows)
-    decoding_words = 0 if groups is None else groups.room
-    words_G = np.zeros(0, np.int32) if extend_groups is None else extend_groups.words_W  # last, and cut where they end
-    words = np.zeros(room_words(room, Sharing(words=decoding_words)) + len(words_G), np.int32)
     fields = split(words, room)
-    count, stops = len(extends.rows), extends.sizes.cumsum(dtype=np.int32)
-    owners = np.repeat(extends.rows, extends.sizes)
-    fields.tokens_E[: len(extends.tokens)] = extends.tokens
-    _fill(fields.slots_T, room.tokens, extends.slots, decodes.slots, dummy_slot)
-    _fill(fields.columns_T, room.tokens, extends.columns, decodes.columns, 0)
-    _fill(fields.positions_T, room.tokens, extends.positions, decodes.positions, 0)
-    _fill(fields.owners_T, room.tokens, owners, decodes.rows, rows.max_rows)
-    _fill(fields.rows_R, room.extends, extends.rows, decodes.rows, rows.max_rows)
-    _fill(fields.lengths_R, room.extends, rows.lengths[extends.rows], decodes.lengths, 1)
-    fields.starts_X1[1 : count + 1] = stops
-    fields.starts_X1[count + 1 :] = stops[-1]
-    last = np.concatenate((stops[extends.sample] - 1, np.arange(room.tokens, room.tokens + len(decodes))))
-    fields.index_R[: len(last)] = last
+    by_token, by_row = fields.by_token_4T, fields.by_row_5R
+    tokens, count, first = len(extends.tokens), len(extends.rows), room.tokens
+    fields.tokens_E[:tokens], fields.tokens_E[tokens:] = extends.tokens, 0
+    by_token[:] = ((dummy_slot,), (0,), (0,), (rows.max_rows,))
+    by_token[0, :tokens], by_token[1:, :tokens] = extends.slots, extends.by_token_3T
+    by_row[:] = ((rows.max_rows,), (1,), (0,), (rows.max_rows,), (1,))
+    by_row[:2, :count] = (extends.rows, extends.ends)
+    sampled, last = extends.rows[extends.sample], extends.stops[extends.sample] - 1
+    if decoding := len(decodes):
+        decoded = (decodes.slots, decodes.columns, decodes.positions, decodes.rows)
+        by_token[:, first : first + decoding] = decoded
+        by_row[:2, room.extends : room.extends + decoding] = (decodes.rows, decodes.lengths)
+        sampled = np.concatenate((sampled, decodes.rows))
+        last = np.concatenate((last, np.arange(first, first + decoding)))
+    ends = rows.lengths[sampled]
+    by_row[2:, : len(sampled)] = (last, sampled, ends)
+    starts = fields.starts_X1
+    starts[0], starts[1 : count + 1], starts[count + 1 :] = 0, extends.stops, tokens
+    _write_groups(fields.words_G, groups, extend_groups)
+    return sampled, ends
+
+
+def _write_groups(words_G: np.ndarray, groups: PackedGroups | None, extend_groups: PackedGroups | None) -> None:
     if groups is not None:
-        fields.words_G[: len(groups.words_W)] = groups.words_W
-    fields.words_G[decoding_words:] = words_G
-    sampled = np.concatenate((extends.rows[extends.sample], decodes.rows))
-    return Laid(words, sampled, rows.lengths[sampled])
+        words_G[: len(groups.words_W)] = groups.words_W
+        words_G[len(groups.words_W) : groups.room] = 0
+        words_G = words_G[groups.room :]
+    if extend_groups is not None:
+        words_G[:] = extend_groups.words_W
 
 
 def padded_batch(fields: Fields[Tensor], room: Room, sharing: Sharing, tables_RL: Tensor) -> AttentionBatch:
     """Tell the attention of a padded step on the device."""
     rows = room.extends + room.decodes
+    slots_T, _, positions_T, _ = fields.by_token_4T
+    rows_R, lengths_R, *_ = fields.by_row_5R
     return AttentionBatch(
         query_starts_R1=torch.arange(rows + 1, dtype=torch.int32),
         query_lengths=[1] * rows,
         lengths=[tables_RL.shape[1]] * rows,
         table_RL=tables_RL,
-        slots_T=fields.slots_T.long(),
-        positions_T=fields.positions_T.long(),
-        rows_R=fields.rows_R,
-        lengths_R=fields.lengths_R,
+        slots_T=slots_T.long(),
+        positions_T=positions_T.long(),
+        rows_R=rows_R,
+        lengths_R=lengths_R,
         starts_R1=fields.starts_X1,
         extends=room.extends,
         groups=sharing.groups(fields.words_G),
@@ -166,11 +186,3 @@ def padded_batch(fields: Fields[Tensor], room: Room, sharing: Sharing, tables_RL
         room=room.tokens,
         short=room.short,
     )
-
-
-def _fill(part: np.ndarray, start: int, extends: np.ndarray, decodes: np.ndarray, rest: int) -> None:
-    """Write what is the extends', and from `start` on what is the decoding rows'; the rest is nobody's."""
-    part[len(extends) : start] = rest
-    part[start + len(decodes) :] = rest
-    part[: len(extends)] = extends
-    part[start : start + len(decodes)] = decodes

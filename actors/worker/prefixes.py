@@ -6,13 +6,35 @@ Shape suffixes:  B rows that begin    S slots sent    R rows of the tables    L 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from ...kernels.prefixes import write_prefixes
 
-__all__ = ["Prefixes"]
+__all__ = ["Prefixes", "Told"]
+
+
+class Told(NamedTuple):
+    """What the rows of a step begin with, on its way.
+
+    parts: int32, for the step's transfer: side by side how many slots each has, its line of the tables, and where its
+    slots stand; and the slots.  longest: the most that a row has.
+    """
+
+    parts: tuple[np.ndarray, np.ndarray]
+    longest: int
+
+    def write(self, sent: Sequence[Tensor], tables_RL: Tensor) -> None:
+        """Put `parts`, once they have been sent, into the rows' lines."""
+        if not self.longest:
+            return
+        begun, slots_S = sent
+        if len(begun) == 3:  # one row: a copy, which is launched sooner than a kernel of ours
+            tables_RL[int(self.parts[0][1]), : self.longest].copy_(slots_S)
+        else:
+            write_prefixes(tables_RL, begun, slots_S, self.longest)
 
 
 class Prefixes:
@@ -52,16 +74,10 @@ class Prefixes:
             known.append((slots, offset))
         return offset
 
-    def staged(self) -> tuple[list[np.ndarray], int]:
-        """Give what has been added, for a transfer: two arrays, int32; and the most slots that a row begins with."""
+    def tell(self) -> Told:
+        """Give what has been added, and forget it."""
         begun = np.array([*self._ends, *self._rows, *self._offsets], np.int32)
         slots = np.frombuffer(b"".join(self._slots), np.int32)
-        longest = max(self._ends, default=0)
+        told = Told((begun, slots), max(self._ends, default=0))
         self._clear()
-        return [begun, slots], longest
-
-    @staticmethod
-    def write(sent: Sequence[Tensor], longest: int, tables_RL: Tensor) -> None:
-        """Put what `staged` gave, once it has been sent, into the rows' lines."""
-        if longest:
-            write_prefixes(tables_RL, sent[0], sent[1], longest)
+        return told

@@ -8,7 +8,6 @@ behind and before it, as in any other step.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from ...models.model import Model
 from ..messages import Extend, Step
 from .batch import Sampled
 from .graph_memory import GraphMemory
-from .padding import Room, Sharing, lay_out_padded, padded_batch, room_words, split
+from .padding import Room, Sharing, lay_out_padded, padded_batch, room_words, split, step_words
 from .rows import Rows
 from .staging import Staging
 
@@ -53,13 +52,12 @@ class Computed:
     """What a padded pass left on the device.
 
     hidden_NC: behind the tokens that are sampled, until the next pass.  positions_N: int64, where what is sampled will
-    stand.  ahead: what went first in the transfer.
+    stand.
     """
 
     hidden_NC: Tensor
     sampled: Sampled
     positions_N: Tensor
-    ahead: list[Tensor]
 
 
 class _Key(NamedTuple):
@@ -143,25 +141,27 @@ class PromptGraphs:
         self,
         step: Step,
         room: Room,
-        ahead: Sequence[np.ndarray],
         groups: PackedGroups | None = None,
         extend_groups: PackedGroups | None = None,
     ) -> Computed:
         """Send a step and launch its layers.
 
-        ahead: arrays that go first in the transfer.  groups: as packed for `room.decodes` decoding rows.
-        extend_groups: as packed for extends of `room.tokens` tokens.
+        groups: as packed for `room.decodes` decoding rows.  extend_groups: as packed for extends of `room.tokens`
+        tokens.
         """
-        rows = self._rows
-        laid = lay_out_padded(step, rows, room, self._pool.dummy_slot, groups, extend_groups)
-        prefixes, longest = rows.prefixes.staged()
-        sent = self._staging.send((*ahead, *prefixes, laid.words, laid.sampled_N, laid.ends_N))
-        before, found, (words, sampled_N, ends_N) = sent[: len(ahead)], sent[len(ahead) : -3], sent[-3:]
-        rows.prefixes.write(found, longest, rows.tables)
+        rows, prefixes = self._rows, self._rows.prefixes.tell()
+        own, begun = step_words(room, groups, extend_groups), len(prefixes.parts[0])
+        whole = own + begun + len(prefixes.parts[1])
+        host = self._staging.room(whole)
+        sampled, ends = lay_out_padded(step, rows, room, self._pool.dummy_slot, host[:own], groups, extend_groups)
+        np.concatenate(prefixes.parts, out=host[own:])
+        sent = self._staging.carry(whole)
+        words = sent[:own]
+        prefixes.write((sent[own : own + begun], sent[own + begun :]), rows.tables)
         hidden_RC = self._launch(words, _Key(room, self._sharing(groups, extend_groups)))
-        count = len(laid.sampled_N)
-        sampled = Sampled(laid.sampled_N.astype(np.int64), sampled_N.long(), laid.ends_N)
-        return Computed(hidden_RC[:count], sampled, ends_N.long(), before)
+        count = len(sampled)
+        sampled_N, ends_N = split(words, room).by_row_5R[3:, :count].long()
+        return Computed(hidden_RC[:count], Sampled(sampled.astype(np.int64), sampled_N, ends), ends_N)
 
     def _sharing(self, groups: PackedGroups | None, extend_groups: PackedGroups | None) -> Sharing:
         sharing = Sharing()
@@ -198,8 +198,9 @@ class PromptGraphs:
         """Write the new slots into the tables, and run the layers."""
         rows, room = self._rows, key.room
         fields = split(words, room)
-        owners_T = fields.owners_T.long()
-        rows.tables.index_put_((owners_T, fields.columns_T.long()), fields.slots_T)
+        slots_T, columns_T, _, owners_T = fields.by_token_4T
+        owners_T = owners_T.long()
+        rows.tables.index_put_((owners_T, columns_T.long()), slots_T)
         tokens_T = torch.cat((fields.tokens_E.long(), rows.last_tokens[owners_T[room.tokens :]]))
         batch = padded_batch(fields, room, key.sharing, rows.tables)
         plan = self._attention.plan(batch)
@@ -210,7 +211,7 @@ class PromptGraphs:
             self._pool,
             self._attention,
             plan,
-            fields.index_R.long(),
+            fields.by_row_5R[2].long(),
         )
 
 

@@ -46,6 +46,12 @@ class Staging:
         if event is not None:
             event.record(self._stream)
 
+    def carry(self, words: int) -> Tensor:
+        """Start the transfer of so many words of what `room` gave last; give them on the device, int32."""
+        into = torch.empty(words, dtype=torch.int32, device=self.device)
+        self.go(words, into)
+        return into
+
     def send(self, parts: Sequence[np.ndarray]) -> list[Tensor]:
         """Start the transfer of some arrays; give them as int32 tensors on the device, in order.
 
@@ -58,9 +64,7 @@ class Staging:
         for part, length in zip(parts, lengths, strict=True):
             host[end : end + length] = part.view(np.int32) if part.dtype == np.float32 else part
             end += length
-        into = torch.empty(total, dtype=torch.int32, device=self.device)
-        self.go(total, into)
-        return list(into.split(lengths))
+        return list(self.carry(total).split(lengths))
 
     def _buffer(self, words: int) -> Tensor:
         return torch.empty(words, dtype=torch.int32, pin_memory=self._stream is not None)

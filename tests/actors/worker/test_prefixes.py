@@ -16,10 +16,10 @@ def written(begun: list[tuple[int, list[int]]], prefixes: Prefixes) -> tuple[tor
     """Begin rows of a table of 8 lines of 12, zeros; give it as it then is, and how many slots were sent."""
     for row, slots in begun:
         prefixes.add(row, packed(slots))
-    staged, count = prefixes.staged()
+    told = prefixes.tell()
     tables_RL = torch.zeros(8, 12, dtype=torch.int32)
-    prefixes.write([torch.from_numpy(part.copy()) for part in staged], count, tables_RL)
-    return tables_RL, len(staged[1])
+    told.write([torch.from_numpy(part.copy()) for part in told.parts], tables_RL)
+    return tables_RL, len(told.parts[1])
 
 
 def test_rows_that_begin_alike_send_their_slots_once() -> None:
