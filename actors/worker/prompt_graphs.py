@@ -35,7 +35,7 @@ _RATE = 4e14
 # Whole prompts from here on are faster in cuDNN's attention, which is not captured.
 _LONG_PROMPT = 2048
 
-_TOKENS = (64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096)
+_TOKENS = (16, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096)
 _MOST_GRAPHS = 64
 _MOST_BYTES = 512 << 20
 

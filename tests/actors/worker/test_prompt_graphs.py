@@ -227,7 +227,8 @@ def step(*sizes: int, decoding: int = 0, start: int = 0, **changes: object) -> S
 
 def test_rooms_are_few_and_hold_their_steps(tiny: Path) -> None:
     prompts = runner_of(make(tiny, padded=True)).prompts
-    assert prompts.room_for(step(3)) == Room(64, 4, 0, short=True)
+    assert prompts.room_for(step(3)) == Room(16, 4, 0, short=True)
+    assert prompts.room_for(step(9, 8)) == Room(64, 4, 0)
     assert prompts.room_for(step(60, 5, 1, 1, 1, decoding=1)) == Room(128, 8, 8), "as many rows as there are"
     assert prompts.room_for(step(700, 68)) == Room(768, 4, 0)
     assert prompts.room_for(step(2047, 2047)) == Room(4096, 4, 0)
