@@ -71,13 +71,15 @@ def _of_data_url(url: str) -> bytes:
 def _of_file(path: Path) -> bytes:
     try:
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device may never end
-            raise InvalidRequest("image", f"{str(path)!r:.80} is no regular file")
-        if found.st_size > MOST_BYTES:
-            raise InvalidRequest("image", f"{found.st_size} bytes in {str(path)!r:.80}, at most {MOST_BYTES} allowed")
-        return path.read_bytes()
-    except (OSError, ValueError) as error:
+        if stat.S_ISREG(found.st_mode) and found.st_size <= MOST_BYTES:
+            return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest("image", f"{str(path)!r:.80} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # a name that no file can have
         raise InvalidRequest("image", f"{str(path)!r:.80} cannot be read: {error}") from None
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe or a device may never end
+        raise InvalidRequest("image", f"{str(path)!r:.80} is no regular file")
+    raise InvalidRequest("image", f"{found.st_size} bytes in {str(path)!r:.80}, at most {MOST_BYTES} allowed")
 
 
 def _of_drawn(image: Any) -> bytes:
