@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .engine_arguments import add_engine_arguments, make_engine
+from .user_failure import UserFailure, tell_failure
 
 if TYPE_CHECKING:
     from ..actors.engine import Engine
@@ -37,9 +38,15 @@ def run(arguments: argparse.Namespace) -> int:
     import anyio
 
     given = read_arguments(arguments.arg, arguments.json)
-    program = find_program(arguments.target)
+    try:
+        program = find_program(arguments.target)
+    except UserFailure as failure:
+        return _fail(failure.__cause__ or failure, arguments.target)
     engine = make_engine(arguments)
-    return anyio.run(_run, engine, program, given, _recording(arguments.trace), arguments.trace)
+    try:
+        return anyio.run(_run, engine, program, given, _recording(arguments.trace), arguments.trace)
+    except UserFailure as failure:
+        return _fail(failure.__cause__ or failure, arguments.target)
 
 
 def _recording(trace: str | None) -> Recording | None:
@@ -49,6 +56,13 @@ def _recording(trace: str | None) -> Recording | None:
         return None if trace is None else record(trace)
     except OSError as error:
         raise ValueError(f"--trace: {trace!r} cannot be written: {error.strerror}") from error
+
+
+def _fail(error: BaseException, target: str) -> int:
+    if isinstance(error.__cause__, SystemExit):  # `sys.exit()` in a body, which readers of its text get as Aborted
+        raise error.__cause__
+    print(tell_failure(error, Path(target.partition(":")[0])), file=sys.stderr)
+    return 1
 
 
 async def _run(
@@ -67,15 +81,18 @@ async def _run(
 
 async def _show(engine: Engine, program: Program, given: dict[str, Any]) -> int:
     state = await program.arun(**given, backend=engine, stream=True)
+    text = ""
     try:
         async for text in state.text_async_iter():
             print(text, end="", flush=True)
+        if (error := await state.aerror()) is not None:
+            raise error
+    except Exception as error:
+        raise UserFailure from error
     finally:
-        print(flush=True)
-    error = await state.aerror()
-    if error is not None:
-        print(f"callboard: {type(error).__name__}: {error}", file=sys.stderr)
-    return 0 if error is None else 1
+        if text and not text.endswith("\n"):
+            print(flush=True)
+    return 0
 
 
 def read_arguments(texts: list[str], jsons: list[str]) -> dict[str, Any]:
@@ -98,20 +115,28 @@ def read_arguments(texts: list[str], jsons: list[str]) -> dict[str, Any]:
 
 
 def find_program(target: str) -> Program:
-    """Import the file and find its program; ValueError says what there is if it cannot be told."""
+    """Import the file and find its program.
+
+    ValueError says what there is if it cannot be told; UserFailure is raised from what the file raises.
+    """
     from ..lang import Program
 
     file, _, name = target.partition(":")
     path = Path(file)
-    if path.suffix != ".py" or not path.is_file():
-        raise ValueError(f"{file!r} is not a Python file")
+    if not path.is_file():
+        raise ValueError(f"there is no file {file!r}")
+    if path.suffix != ".py":
+        raise ValueError(f"{file!r} is not a Python file: its name does not end in .py")
     spec = spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.parent.resolve()))  # as `python FILE.py` does, so that it finds its neighbours
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserFailure from error
     programs = {key: value for key, value in vars(module).items() if isinstance(value, Program)}
     if name:
         if name not in programs:
