@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from . import __version__
 from .commands import bench, chat, doctor, run, serve
@@ -19,9 +21,16 @@ callboard COMMAND --help  all options of a command
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tell a wrong argument in one line, and not a command's thirty options."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"callboard: {message} (`{self.prog} --help` tells what there is)\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; give its exit status: 0, 1 for what failed, 2 for wrong arguments, 130 for an interrupt."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="callboard",
         description="A language for programs that call language models, and the actor runtime that serves them.",
         epilog=_EPILOG,
@@ -40,6 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:  # every wrong argument is one, and says which
         print(f"callboard: {' '.join(str(error).split())}", file=sys.stderr)  # a library's may have many lines
         return 2
+    except BrokenPipeError:  # `callboard run ... | head`: who read has had enough, and nobody is there to be told
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or Python complains when it writes out the rest
+        return 1
     except OSError as error:  # an address that is taken, a file that is not there
         print(f"callboard: {_told(error)}", file=sys.stderr)
         return 1

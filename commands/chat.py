@@ -128,7 +128,7 @@ def _command(line: str, conversation: Conversation, console: Console) -> bool:
         case "/help":
             console.print(f"[dim]{_HELP}[/dim]")
         case _:
-            console.print(f"[dim]no such command: {name}   {_HELP}[/dim]", markup=True)
+            console.print(f"no such command: {name}   {_HELP}", style="dim", markup=False)
     return True
 
 
@@ -137,7 +137,7 @@ def _answer(portal: BlockingPortal, conversation: Conversation, console: Console
     from ..actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
 
     def show(text: str) -> None:
-        console.out(text, end="", highlight=False)
+        console.file.write(text)  # not by rich, which exits, in the engine's loop, if nobody reads what it writes
         console.file.flush()
 
     ended = threading.Event()

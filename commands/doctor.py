@@ -44,6 +44,10 @@ def doctor(arguments: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
+    if arguments.model is None:
+        for name in ("device", "dtype", "kv_dtype"):
+            if getattr(arguments, name) is not None:
+                raise ValueError(f"{name}: it is for --model, which is not given")
     findings = examine(start=not arguments.quick and arguments.model is None)
     if arguments.model is not None and not any(finding.state == "bad" for finding in findings):
         from .model_findings import examine_model

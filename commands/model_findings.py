@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ..actors.worker.device import verify_float8
+from ..actors.worker.device import read_device, verify_float8
 from ..actors.worker.room import slot_bytes
 from ..models import embedded
 from ..models.checkpoint import Checkpoint
@@ -72,7 +72,8 @@ def _weights(folder: Path, config: ModelConfig, parameters: list[Parameter]) -> 
         return Finding("weights", "bad", str(error))
     files = {folder / file for file in checkpoint.files.values()}
     size = sum(file.stat().st_size for file in files) / GIB
-    return Finding("weights", "good", f"{len(checkpoint.files)} tensors in {len(files)} files, {size:.2f} GiB")
+    many = "a file" if len(files) == 1 else f"{len(files)} files"
+    return Finding("weights", "good", f"{len(checkpoint.files)} tensors in {many}, {size:.2f} GiB")
 
 
 def _tokenizer(folder: Path) -> Finding:
@@ -92,7 +93,7 @@ def _room(
 ) -> Finding:
     """Tell whether the weights fit, and how many tokens can be cached beside them."""
     try:
-        device = torch.device(device_name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = read_device(device_name or ("cuda" if torch.cuda.is_available() else "cpu"))
         if device.type == "cuda":
             there = room(device)
         else:
@@ -103,7 +104,7 @@ def _room(
         kv_dtype = torch.float8_e4m3fn if kv_dtype_name == "float8" else dtype
         needed = weight_bytes(parameters, dtype)
         check_room(needed, dtype, device, there)
-    except (ValueError, RuntimeError) as error:  # RuntimeError: torch knows no such device
+    except (ValueError, RuntimeError) as error:  # RuntimeError: torch cannot ask the device
         return Finding("room", "bad", str(error).partition("\n")[0])
     weights = f"{needed / GIB:.2f} GiB of weights in {str(dtype).removeprefix('torch.')} fit {device}"
     if there is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -93,14 +94,16 @@ def serve(arguments: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     if not arguments.log_interval > 0:
         raise ValueError(f"log_interval is {arguments.log_interval:g}; it must be above 0, or give --quiet")
-    path = arguments.api_keys or os.environ.get("CALLBOARD_API_KEYS")
-    tenants = read_api_keys(path) if path else KeyFile((), {})
+    if not 0 < arguments.max_body_mib < math.inf:
+        raise ValueError(f"max_body_mib is {arguments.max_body_mib:g}; it must be above 0")
+    path = _given(arguments.api_keys, "CALLBOARD_API_KEYS")
+    tenants = KeyFile((), {}) if path is None else read_api_keys(path)
     options = GatewayOptions(
         host=arguments.host,
         api_keys=tenants.keys,
         port=arguments.port,
-        api_key=arguments.api_key or os.environ.get("CALLBOARD_API_KEY"),
-        admin_api_key=arguments.admin_api_key or os.environ.get("CALLBOARD_ADMIN_API_KEY"),
+        api_key=_given(arguments.api_key, "CALLBOARD_API_KEY"),
+        admin_api_key=_given(arguments.admin_api_key, "CALLBOARD_ADMIN_API_KEY"),
         certfile=arguments.certfile,
         keyfile=arguments.keyfile,
         grace_s=arguments.grace,
@@ -121,6 +124,11 @@ def serve(arguments: argparse.Namespace) -> int:
         _tell(f"callboard: the engine ended: {error} ({error.__cause__!r})")
         return 1
     return 0
+
+
+def _given(option: str | None, variable: str) -> str | None:
+    """Take an option, or else a variable.  An empty one is a key that got lost, and is refused as one: not no key."""
+    return os.environ.get(variable) if option is None else option
 
 
 def _weights(given: Sequence[str], told: Mapping[str, float]) -> dict[str, float]:

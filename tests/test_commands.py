@@ -21,15 +21,13 @@ import pytest
 from callboard.__main__ import main
 from callboard.actors.core import ActorDied, simulate
 from callboard.actors.errors import InvalidRequest
-from callboard.commands import chat, doctor, run, serve
+from callboard.commands import chat, doctor, serve
 from callboard.commands.model_findings import examine_model
 from callboard.commands.statistics_line import statistics_line
-from callboard.lang import NullBackend
 from callboard.models import embedded
 from callboard.models.room import Room
 
 from .actors.gateway.fake_engine import FakeEngine
-from .support.trace_file import read_trace, states
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
@@ -79,7 +77,14 @@ def test_without_a_command_the_commands_are_told(capsys: pytest.CaptureFixture[s
         (["chat", "--model", "nowhere/at/all", "hello"], "neither"),
         (["chat", "--max-rows", "0", "hello"], "max_rows: 0 is outside"),
         (["chat", "--temperature", "-1", "hello"], "temperature: -1.0 is outside"),
-        (["run", "missing.py"], "'missing.py' is not a Python file"),
+        (["serve", "--api-key", ""], "api_key: it must be printable ASCII and not empty"),
+        (["serve", "--max-body-mib", "nan"], "max_body_mib is nan; it must be above 0"),
+        (["bench", "offline", "--temperature", "-1"], "temperature: -1.0 is outside [0, 100]"),
+        (["bench", "decode", "--json", "nowhere/at.json"], "json is 'nowhere/at.json'; there is no folder 'nowhere'"),
+        (["doctor", "--device", "cuda"], "device: it is for --model, which is not given"),
+        (["run", "missing.py"], "there is no file 'missing.py'"),
+        (["run", __file__ + "/.."], "there is no file"),
+        (["run", str(Path(__file__).parent.parent / "README.md")], "its name does not end in .py"),
         (["run", "missing.py", "--arg", "x"], "--arg: 'x' is not NAME=VALUE"),
     ],
 )
@@ -89,6 +94,51 @@ def test_a_wrong_argument_is_told_in_one_line(arguments: list[str], words: str, 
     assert told.startswith("callboard: ")
     assert words in told
     assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dance"], "argument COMMAND: invalid choice: 'dance'"),
+        (["serve", "--port", "x"], "argument --port: invalid int value: 'x' (`callboard serve --help` tells"),
+        (["serve", "--colour", "red"], "unrecognized arguments: --colour red"),
+        (["run"], "the following arguments are required: FILE.py[:PROGRAM] (`callboard run --help` tells"),
+        (["bench"], "the following arguments are required: KIND"),
+    ],
+)
+def test_what_is_no_argument_is_told_in_one_line_too(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    assert told.startswith("callboard: ")
+    assert words in told
+    assert told.count("\n") == 1
+
+
+GREET = """
+import callboard as cb
+
+@cb.function
+def greet(s, name):
+    s += f"Hello {name}" + cb.gen("rest", max_tokens=2)
+"""
+
+
+@pytest.mark.parametrize("command", [["chat", "Count to 20."], ["run", "greet.py", "--arg", "name=Ann"]])
+def test_who_stops_reading_is_told_nothing(command: list[str], tmp_path: Path):
+    (tmp_path / "greet.py").write_text(GREET)
+    with subprocess.Popen(
+        [sys.executable, "-m", "callboard", *command],
+        cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 # --- serve ---
@@ -289,7 +339,7 @@ async def test_an_answer_that_is_cut_off_is_kept_as_far_as_it_came():
 
 def test_a_conversation_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     engine = FakeEngine()
-    said = iter(["/help", "", "hi", "/nonsense", "OVERLOAD", "/system be kind", "again", "/reset", "/quit"])
+    said = iter(["/help", "", "hi", "/[/dim]nonsense", "OVERLOAD", "/system be kind", "again", "/reset", "/quit"])
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", terminal)
@@ -299,7 +349,7 @@ def test_a_conversation_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: p
     told = capsys.readouterr().out
     assert engine.prompts[0] == "user: hi\nassistant: "
     assert "user: hi\nassistant: \n" in told
-    assert "no such command: /nonsense" in told
+    assert "no such command: /[/dim]nonsense" in told
     assert "4096 requests are live" in told
     assert engine.prompts[-1] == "system: be kind\nuser: again\nassistant: "  # new words, a new conversation
     assert "forgotten" in told
@@ -335,58 +385,6 @@ def test_ctrl_c_cuts_off_an_answer_and_ctrl_d_ends_the_chat(
     assert engine.ended == ["closed", "finished"]
 
 
-# --- run ---
-
-PROGRAM = """
-import callboard as cb
-
-@cb.function
-def greet(s, name, times=1):
-    s += f"Hello {name}" * times + cb.gen("rest", max_tokens=2, temperature=0)
-
-@cb.function
-def other(s):
-    s += "nothing"
-"""
-
-
-def test_run_runs_a_program_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / "programs.py").write_text(PROGRAM)
-    target = f"{tmp_path}/programs.py:greet"
-    assert main(["run", target, "--arg", "name=Ann", "--json", "times=2", "--threads", "1"]) == 0
-    assert capsys.readouterr().out.startswith("Hello AnnHello Ann")
-
-
-def test_run_writes_a_timeline_and_says_before_it_starts_if_it_cannot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    (tmp_path / "programs.py").write_text(PROGRAM)
-    monkeypatch.setattr(run, "make_engine", lambda _: NullBackend())
-    target, trace = f"{tmp_path}/programs.py:greet", tmp_path / "run.json"
-    assert main(["run", target, "--arg", "name=Ann", "--trace", str(trace)]) == 0
-    assert capsys.readouterr().err == f"callboard: {trace} is a timeline; open it in ui.perfetto.dev\n"
-    assert states(read_trace(trace.read_bytes())["greet: greet"])[-1] == "waiting"
-    assert main(["run", target, "--arg", "name=Ann", "--trace", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.endswith(f"callboard: --trace: '{tmp_path}' cannot be written: Is a directory\n")
-
-
-def test_run_says_which_programs_there_are(tmp_path: Path):
-    (tmp_path / "several.py").write_text(PROGRAM)
-    with pytest.raises(ValueError, match="has 2 programs; name one, as in .*: greet, other"):
-        run.find_program(f"{tmp_path}/several.py")
-    with pytest.raises(ValueError, match="has no program 'nobody'; it has greet, other"):
-        run.find_program(f"{tmp_path}/several.py:nobody")
-    assert run.find_program(f"{tmp_path}/several.py:other").__name__ == "other"
-
-
-def test_arguments_are_texts_or_json():
-    assert run.read_arguments(["a=1", "b=x=y"], ["c=[1, 2]"]) == {"a": "1", "b": "x=y", "c": [1, 2]}
-    with pytest.raises(ValueError, match="'a' is given twice"):
-        run.read_arguments(["a=1"], ["a=2"])
-    with pytest.raises(ValueError, match="the value of 'a' is not JSON"):
-        run.read_arguments([], ["a=x"])
-
-
 # --- doctor ---
 
 
@@ -406,7 +404,7 @@ def test_doctor_starts_the_model_that_ships(capsys: pytest.CaptureFixture[str]):
 def test_doctor_tells_of_a_model_before_it_is_loaded(capsys: pytest.CaptureFixture[str]):
     assert main(["doctor", "--model", "embedded", "--device", "cpu"]) == 0
     told = capsys.readouterr().out
-    for words in ("LlamaForCausalLM, 8.0 million parameters", "56 tensors in 1 files", "of weights in float32 fit cpu"):
+    for words in ("LlamaForCausalLM, 8.0 million parameters", "56 tensors in a file", "of weights in float32 fit cpu"):
         assert words in told
     assert "This machine runs that model." in told
 
@@ -424,7 +422,7 @@ def test_doctor_tells_what_a_model_lacks(tmp_path: Path, capsys: pytest.CaptureF
     assert "weights: " in told
     assert "cannot be read as safetensors" in told
     assert "tokenizer.json does not exist" in told
-    assert "callboard cannot run yet: room: " in told
+    assert "callboard cannot run yet: room: device is 'abacus'; it must be 'cpu', 'cuda' or 'cuda:N'" in told
 
 
 def test_doctor_counts_what_a_device_has_left():

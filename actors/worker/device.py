@@ -8,7 +8,7 @@ import torch
 
 from ...models.room import device_room
 
-__all__ = ["open_device", "verify_float8"]
+__all__ = ["open_device", "read_device", "verify_float8"]
 
 _FLOAT8_FROM = (8, 9)
 
@@ -18,12 +18,7 @@ def open_device(name: str) -> torch.device:
 
     Raises ValueError that says what to do: no such device, a GPU that another process has to itself, no triton.
     """
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device is {name!r}; it must be 'cpu', 'cuda' or 'cuda:N'") from None
-    if device.type not in {"cpu", "cuda"}:
-        raise ValueError(f"device is {name!r}; it must be 'cpu', 'cuda' or 'cuda:N'")
+    device = read_device(name)
     if device.type == "cpu":
         return device
     if not torch.cuda.is_available():
@@ -38,6 +33,17 @@ def open_device(name: str) -> torch.device:
     device = torch.device("cuda", device.index or 0)
     device_room(device)  # before torch makes a context there: its own words would not say who holds the GPU
     torch.cuda.set_device(device)
+    return device
+
+
+def read_device(name: str) -> torch.device:
+    """Read a device's name, whether or not there is such a one; ValueError tells what it may be."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in {"cpu", "cuda"}:
+        raise ValueError(f"device is {name!r}; it must be 'cpu', 'cuda' or 'cuda:N'")
     return device
 
 

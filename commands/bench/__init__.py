@@ -59,11 +59,18 @@ def _add_common(parser: argparse.ArgumentParser, measure: Any) -> None:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
     import anyio
+
+    from ...actors.sampling import SamplingParams
 
     for name in ("rounds", "steps"):
         if getattr(arguments, name, 1) < 1:
             raise ValueError(f"{name} is {getattr(arguments, name)}; it must be at least 1")
+    SamplingParams(temperature=getattr(arguments, "temperature", 0.0)).verify()
+    if arguments.json and not Path(arguments.json).parent.is_dir():
+        raise ValueError(f"json is {arguments.json!r}; there is no folder {str(Path(arguments.json).parent)!r}")
     anyio.run(_run, arguments, arguments.measure(arguments))
     return 0
 
@@ -78,13 +85,16 @@ async def _run(arguments: argparse.Namespace, measure: Callable[[Setting], Async
         told = setting.told()
         print(
             f"{told['model']} on {told['device']}, ready after {told['start_s']:.1f} s: "
-            f"copies {told['copy_bytes_a_second'] / 1e12:.2f} TB/s, "
-            f"products {told['matmul_a_second'] / 1e12:.1f} TFLOP/s"
+            f"copies {_rate(told['copy_bytes_a_second'], 'B/s')}, products {_rate(told['matmul_a_second'], 'FLOP/s')}"
         )
         async for line in measure(setting):
             lines.append(line)
             if arguments.json:
                 write_report(Path(arguments.json), told, lines)
+
+
+def _rate(a_second: float, unit: str) -> str:
+    return f"{a_second / 1e12:.2f} T{unit}" if a_second >= 1e12 else f"{a_second / 1e9:.0f} G{unit}"
 
 
 def _offline(arguments: argparse.Namespace) -> Callable[[Setting], AsyncIterator[dict[str, Any]]]:
@@ -94,6 +104,7 @@ def _offline(arguments: argparse.Namespace) -> Callable[[Setting], AsyncIterator
     workloads = [parse_workload(text) for text in arguments.workload or _WORKLOADS]
 
     async def measure(setting: Setting) -> AsyncIterator[dict[str, Any]]:
+        setting.verify(workloads)
         for number, workload in enumerate(workloads):
             line = await measure_offline(setting, workload, rounds=arguments.rounds, temperature=arguments.temperature)
             print_offline(line, first=not number)
@@ -115,6 +126,7 @@ def _serve(arguments: argparse.Namespace) -> Callable[[Setting], AsyncIterator[d
         workloads.append(workload)
 
     async def measure(setting: Setting) -> AsyncIterator[dict[str, Any]]:
+        setting.verify(workloads)
         async with serving(setting) as url:
             for number, workload in enumerate(workloads):
                 line = await measure_serve(

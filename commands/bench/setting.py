@@ -22,6 +22,7 @@ from .offline import warm_up
 
 if TYPE_CHECKING:
     from ...actors.engine import Engine
+    from .workload import Thoughts, Workload
 
 __all__ = ["Setting", "device_name", "started", "versions", "write_report"]
 
@@ -37,6 +38,16 @@ class Setting:
     element_bytes: ElementBytes
     rates: Rates
     start_s: float
+
+    def verify(self, workloads: Sequence[Workload | Thoughts]) -> None:
+        """Raise ValueError for a workload that has a request too long for this engine, before any is run."""
+        context = self.engine.limits.context_length
+        for workload in workloads:
+            if workload.longest > context:
+                raise ValueError(
+                    f"workload is '{workload}'; its longest request has {workload.longest:,} tokens, outputs included, "
+                    f"and the context of {self.engine.name} holds {context:,}"
+                )
 
     def told(self) -> dict[str, Any]:
         """Tell what was measured on what."""

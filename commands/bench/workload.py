@@ -53,6 +53,11 @@ class Workload:
     groups: int = 0
     shared: int = 0
 
+    @property
+    def longest(self) -> int:
+        """The tokens of its longest request, its output included."""
+        return self.shared + self.inputs[1] + self.outputs[1]
+
     def __str__(self) -> str:
         prefix = f"{self.groups}*{self.shared}+" if self.groups else ""
         return f"{self.count}x{prefix}{_range(self.inputs)}/{_range(self.outputs)}"
@@ -89,6 +94,11 @@ class Thoughts:
     depth: int
     root: int
     node: int
+
+    @property
+    def longest(self) -> int:
+        """The tokens of its longest request, its output included."""
+        return self.root + self.depth * self.node
 
     def __str__(self) -> str:
         return f"{self.branches}^{self.depth}*{self.root}/{self.node}"
