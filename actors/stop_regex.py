@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
+from .character_tests import CharacterTest, CharacterTests
 from .errors import InvalidRequest
 
 __all__ = ["LOOK_BACK", "STATES", "StopMatch", "StopRegex", "StopSearch", "stop_regex"]
@@ -25,7 +26,6 @@ _ACCEPT = -1
 _FRESH = -1
 _FIRST, _NEW_LINE, _INSIDE = range(3)  # where a position is: at the very start, behind a line break, elsewhere
 
-_Test = Callable[[str], object]
 _Transition = tuple[tuple[int, ...], tuple[int, ...], int | None]
 
 
@@ -43,10 +43,11 @@ class StopRegex:
     def __init__(self, pattern: str) -> None:
         """Raise InvalidRequest for what is no expression, matches the empty text, or cannot be found in linear time."""
         self.pattern = pattern
-        self._tests: list[_Test | None] = []
+        self._tests: list[CharacterTest | None] = []
         self._nexts: list[tuple[int, ...]] = []
         self._where: dict[int, frozenset[int]] = {}
         self._work = 0
+        self._characters = CharacterTests(pattern)
         parsed = _parse(pattern)
         try:
             self._begin = self._sequence(parsed, _ACCEPT, parsed.state.flags)
@@ -111,7 +112,7 @@ class StopRegex:
 
     # --- from the parsed expression, from its end to its beginning ---------------------------------------------------
 
-    def _add(self, test: _Test | None, *nexts: int) -> int:
+    def _add(self, test: CharacterTest | None, *nexts: int) -> int:
         if len(self._tests) >= STATES:
             raise InvalidRequest("stop_regex", f"{self.pattern!r:.80} is too large: more than {STATES} states")
         self._tests.append(test)
@@ -129,7 +130,7 @@ class StopRegex:
     def _item(self, name: str, value: Any, behind: int, flags: int) -> int:
         match name:
             case "LITERAL" | "NOT_LITERAL" | "IN" | "ANY":
-                return self._add(_test(name, value, flags), behind)
+                return self._add(self._characters.of(name, value, flags), behind)
             case "SUBPATTERN":
                 _, added, removed, items = value
                 return self._sequence(items, behind, (flags | added) & ~removed)
@@ -249,10 +250,6 @@ _WORDS = {
     "POSSESSIVE_REPEAT": "a possessive repeat",
     "ATOMIC_GROUP": "an atomic group",
 }
-_CATEGORIES = {
-    "CATEGORY_DIGIT": r"\d", "CATEGORY_NOT_DIGIT": r"\D", "CATEGORY_SPACE": r"\s", "CATEGORY_NOT_SPACE": r"\S",
-    "CATEGORY_WORD": r"\w", "CATEGORY_NOT_WORD": r"\W",
-}  # fmt: skip
 
 
 def _parse(pattern: str) -> Any:
@@ -264,27 +261,3 @@ def _parse(pattern: str) -> Any:
             return parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise InvalidRequest("stop_regex", f"{pattern!r:.80} is no regular expression: {error}") from None
-
-
-def _test(name: str, value: Any, flags: int) -> _Test:
-    """Give the test of one character: Python's own, so that cases and classes are what it says they are."""
-    if name == "ANY":
-        return re.compile(".", flags & re.DOTALL).match
-    items = value if name == "IN" else [(name.removeprefix("NOT_"), value)]
-    negated = name == "NOT_LITERAL"
-    parts: list[str] = []
-    for kind, item in cast("list[tuple[Any, Any]]", items):
-        match str(kind):
-            case "NEGATE":
-                negated = True
-            case "LITERAL":
-                parts.append(_escaped(item))
-            case "RANGE":
-                parts.append(f"{_escaped(item[0])}-{_escaped(item[1])}")
-            case _:
-                parts.append(_CATEGORIES[str(item)])
-    return re.compile(f"[{'^' if negated else ''}{''.join(parts)}]", flags & (re.IGNORECASE | re.ASCII)).match
-
-
-def _escaped(point: int) -> str:
-    return f"\\U{point:08x}"

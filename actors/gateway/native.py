@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, TypeVar, cast
 
+import anyio
 import msgspec
 
 from ..errors import InvalidRequest
@@ -23,6 +24,8 @@ from .salts import salt_of
 __all__ = ["GenerateRequest", "generate", "native_sampling"]
 
 T = TypeVar("T")
+
+_STOP_REGEXES = 32  # different ones in a batch: each takes up to some 20 ms to read
 
 
 class GenerateRequest(msgspec.Struct, kw_only=True):
@@ -118,7 +121,7 @@ async def generate(room: Room, exchange: Exchange, body: bytes) -> None:
         raise InvalidRequest("text", "it holds token ids; give those as input_ids")
     if field == "input_ids" and any(isinstance(prompt, str) for prompt in prompts):
         raise InvalidRequest("input_ids", "it holds strings; give those as text")
-    n, samplings = _samplings(room, request, len(prompts))
+    n, samplings = await _samplings(room, request, len(prompts))
     names = _names(room, request.rid, len(prompts), batch)
     salts = _salts(request, len(prompts))
     works: list[Work] = []
@@ -233,7 +236,7 @@ def _reason(finish: Finish) -> dict[str, Any]:
     return {"type": finish.reason, "matched": finish.matched}
 
 
-def _samplings(room: Room, request: GenerateRequest, count: int) -> tuple[int, list[SamplingParams]]:
+async def _samplings(room: Room, request: GenerateRequest, count: int) -> tuple[int, list[SamplingParams]]:
     """Give n, which must be one for the whole batch, and each prompt's sampling parameters, checked."""
     given = _each(request.sampling_params, "sampling_params", count)
     natives = [
@@ -248,7 +251,15 @@ def _samplings(room: Room, request: GenerateRequest, count: int) -> tuple[int, l
     starts = _each(request.logprob_start_len, "logprob_start_len", count)
     tops = _each(request.top_logprobs_num, "top_logprobs_num", count)
     samplings = [_sampling(*one) for one in zip(natives, wanted, starts, tops, strict=True)]
-    for sampling in samplings:
+    expressions = len({pattern for sampling in samplings for pattern in sampling.stop_regex})
+    if expressions > _STOP_REGEXES:
+        raise InvalidRequest(
+            "sampling_params.stop_regex",
+            f"{expressions} different expressions given, at most {_STOP_REGEXES} allowed in one request",
+        )
+    for place, sampling in enumerate(samplings):
+        if place:  # those of a large batch take a while, and everybody else waits meanwhile
+            await anyio.lowlevel.checkpoint()
         room.service.verify(sampling)
     return n, samplings
 

@@ -96,3 +96,23 @@ def test_what_makes_others_backtrack_for_ever_costs_a_step_a_character(pattern: 
 def test_what_cannot_be_told_as_the_text_comes_is_refused(pattern: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=f"(?s)stop_regex.*({words})"):
         stop_regex(pattern)
+
+
+@pytest.mark.parametrize("flags", ["", "(?i)", "(?a)", "(?ai)"])
+@pytest.mark.parametrize(
+    "part", ["k", "[^k]", "[a-cK]", "[^\\d_]", "[\\W\\n]", "[\\s\\u0100-\\u0180]", "[^A-\\u212a]", "[\\D]"]
+)
+def test_what_one_character_is_python_says(flags: str, part: str) -> None:
+    """Of small letters and capitals too, the odd ones among them: the Kelvin sign is a k."""
+    compiled = re.compile(flags + part)
+    for character in (*map(chr, range(0x250)), "\u212a", "\u0663", "\u3000", "\U0001f600"):
+        assert (search([flags + part], [character]) is not None) == (compiled.fullmatch(character) is not None)
+
+
+def test_an_expression_that_ignores_the_case_of_too_much_is_refused() -> None:
+    """`re` looks at each character of such a range, on the loop where every request is waiting."""
+    wide = "[\u4e00-\u9fff]"
+    assert search(["(?i)" + wide * 20], ["\u4e00" * 20]) is not None  # one class, looked at once
+    with pytest.raises(InvalidRequest, match="ignores the case of ranges of more than 65536 characters"):
+        stop_regex("(?i)" + "".join(f"[{chr(low)}-\uffff]" for low in range(0x4E00, 0x4E04)))
+    stop_regex("".join(f"[{chr(low)}-\uffff]" for low in range(0x4E00, 0x4E28)))

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 import pytest
+
+from callboard.actors.sampling import SamplingParams
 
 from .fake_engine import FakeEngine
 from .serving import events, serving
@@ -60,6 +64,28 @@ async def test_a_batch_has_its_own_parameters_names_and_order():
     assert [one["text"] for one in reply.json()] == ["fi", "sec"]
     assert [one["meta_info"]["id"] for one in reply.json()] == ["a", "b"]
     assert sorted(sampling.stop for sampling in engine.samplings) == [(), ("x",)]
+
+
+async def test_a_batch_brings_only_so_many_expressions_and_lets_others_in_between():
+    engine = FakeEngine()
+    turns: list[int] = []
+    verify = engine.verify
+
+    def counted(sampling: SamplingParams) -> None:
+        asyncio.get_running_loop().call_soon(turns.append, len(turns))
+        verify(sampling)
+        verified.append(len(turns))
+
+    verified: list[int] = []
+    engine.verify = counted
+    with anyio.fail_after(20):
+        async with serving(engine) as served:
+            for count, status in ((32, 200), (33, 400)):
+                params = [{"stop_regex": f"x{index % count}y"} for index in range(40)]
+                reply = await served.post("/generate", text=["a"] * 40, sampling_params=params)
+                assert reply.status_code == status
+    assert reply.json()["error"]["message"].startswith("sampling_params.stop_regex: 33 different expressions given")
+    assert verified == list(range(40))  # the loop has turned between two of them
 
 
 async def test_n_of_one_prompt_gives_a_list_with_seeds_of_their_own():
