@@ -56,7 +56,8 @@ def decode_items(
     q_RHD: a row every q_stride elements, heads dense.  entries_SE: the pool of a layer.  table_RL: int32 slots.
     A row of one part goes straight to out_RHD; parts of others to parts_WHD and lse_WH (float32, to the base of two),
     where the last program of the row to arrive merges them.  arrived_RK: int32 zeros, left as zeros.
-    HAS_GROUPS: a row's first part takes in what tree_tiles found in group_parts_PHD and group_lse_PH.
+    HAS_GROUPS: a row's first part takes in what tree_tiles found in group_parts_PHD and group_lse_PH; that is then the
+    kernel before, and queries and the newest keys were there before it let this one start.
     MERGE_G: a power of two from G on.  AT_ONCE: how many parts are merged at once.
     DEPENDENT: launched before the kernel before has ended.
     UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
@@ -70,7 +71,7 @@ def decode_items(
     inside = (group < G)[:, None] & (dims < D)[None, :]
     heads_at = (head * G + group)[:, None] * D + dims[None, :]
     keys = entries_SE + head * (2 * D) + dims[None, :]
-    if DEPENDENT:  # The list was there before the kernel before began; queries and the newest keys are its work.
+    if DEPENDENT and not HAS_GROUPS:  # The list is older; queries and the newest keys are the last kernel's work.
         gdc_wait()
         gdc_launch_dependents()
     for number in range(first_number, end_number):
@@ -104,6 +105,8 @@ def decode_items(
             result = tl.dot(weights.to(q.dtype), v.to(q.dtype), result, input_precision="tf32x3")
 
         if HAS_GROUPS:
+            if DEPENDENT:
+                gdc_wait()
             first_place, places = tl.load(item + 6), tl.load(item + 7)
             for place in range(first_place, first_place + places):
                 lse = tl.load(group_lse_PH + place * HEADS + head * G + group, mask=group < G, other=-1e30)
@@ -129,3 +132,6 @@ def decode_items(
                 at = out + (head * G + member)[:, None] * D + dims[None, :]
                 kept = (member < G)[:, None] & (dims < D)[None, :]
                 tl.store(at, merged.to(out_RHD.dtype.element_ty), mask=kept)
+    if DEPENDENT and HAS_GROUPS:
+        gdc_wait()  # a program that had nothing to do may not end before the kernel before, either
+        gdc_launch_dependents()

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from .extend import attend_keys
 
@@ -41,19 +42,24 @@ def tree_tiles(
     BLOCK_D: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
+    DEPENDENT: tl.constexpr,
     UPCAST: tl.constexpr,
 ):
     """Attend the rows of items to their keys; program p takes every so manieth (item, key head).  Grid: any.
 
     q_RHD: a row every q_stride elements, heads dense.  entries_SE: the pool of a layer.  table_RL: int32 slots.
     words_W: as tree_plan packs them for R rows.  parts_PHD, lse_PH: float32, each result over its sum, and
-    log-sum-exps to the base of two.  UPCAST: multiply in float32 (the interpreter cannot multiply bfloat16).
+    log-sum-exps to the base of two.  DEPENDENT: launched before the kernel before has ended.  UPCAST: multiply in
+    float32 (the interpreter cannot multiply bfloat16).
     """
     HEADS: tl.constexpr = KV_HEADS * G
     ENTRY: tl.constexpr = KV_HEADS * 2 * D
     works = tl.load(words_W) * KV_HEADS
     line = tl.arange(0, BLOCK_M)
     dims = tl.arange(0, BLOCK_D)
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
     for work in range(tl.program_id(0), works, tl.num_programs(0)):
         head = work % KV_HEADS
         item = words_W + 4 + 3 * R + work // KV_HEADS * 8

@@ -29,6 +29,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from . import online
 
@@ -230,6 +231,7 @@ def specialised_tiles(
     COPY_WARPS: gl.constexpr,
     COPY_REGISTERS: gl.constexpr,
     REGISTERS: gl.constexpr,
+    DEPENDENT: gl.constexpr,
 ):
     """Attend the rows of items to their keys, as tree_tiles does with BLOCK_M 128.  Grid: any; four warps are told.
 
@@ -256,6 +258,9 @@ def specialised_tiles(
         mbarrier.init(v_free_B.index(stage), count=2)
     ring = (k_BND, v_BND, k_full_B, k_free_B, v_full_B, v_free_B)
     tensors = (q_RHD, words_W, parts_PHD, lse_PH)
+    if DEPENDENT:
+        gdc_wait()
+        gdc_launch_dependents()
     gl.warp_specialize(
         [
             (attend, (tensors, q_0, ring, R, q_stride, 0, SCALE, SOFT_CAP, KV_HEADS, G, D, BLOCK_N, STAGES)),

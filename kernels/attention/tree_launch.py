@@ -37,15 +37,17 @@ def attend_shared(
     kv_heads: int,
     scale: float,
     soft_cap: float,
+    early: bool,
 ) -> None:
     """Attend rows to what words_W, as tree_plan packs it, says that they share; leave parts of them to merge.
 
     specialised: take the kernel for Hopper if the tile asks for it and queries and pool have one type; for where
-    `can_specialise`.  soft_cap: 0 for none.
+    `can_specialise`.  soft_cap: 0 for none.  early: launch it before the kernel before has ended.
     """
     heads, head_dim = q_RHD.shape[1:]
     given = (q_RHD, entries_SE, table_RL, words_W, parts_PHD, lse_PH, len(q_RHD), q_RHD.stride(0), table_RL.stride(0))
     known = {"SCALE": scale, "SOFT_CAP": soft_cap, "KV_HEADS": kv_heads, "G": heads // kv_heads, "D": head_dim}
+    known |= {"DEPENDENT": early, "launch_pdl": early}
     if specialised and tile.specialised and entries_SE.dtype == q_RHD.dtype:
         from .tree_hopper import specialised_tiles
 

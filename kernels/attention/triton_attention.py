@@ -287,6 +287,7 @@ class TritonAttention(Attention):
             kv_heads=self.kv_heads,
             scale=self.scale,
             soft_cap=self.soft_cap,
+            early=self._dependent,
         )
 
     def _decode(
