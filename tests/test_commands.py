@@ -476,6 +476,14 @@ def test_what_lasts_is_out_of_the_garbage_collectors_way_and_a_level_of_branches
     assert found.stdout.split() == ["True", "True", "True"]
 
 
+def test_a_process_that_keeps_what_lasts_ends_without_a_word():
+    """In which triton would complain of what is not freed at the end."""
+    pytest.importorskip("triton")
+    code = "import triton; from callboard.commands.lasting import keep_lasting; keep_lasting()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stderr == ""
+
+
 def test_threads_that_wait_for_pythons_lock_have_it_within_a_millisecond():
     """In a process of its own, for all its threads."""
     code = "import sys; from callboard.commands.lasting import take_turns; take_turns(); print(sys.getswitchinterval())"
