@@ -118,12 +118,14 @@ class Exchange:
 
     async def refuse(self, refusal: Refusal) -> None:
         """Answer with an error; in a stream that has begun, as its last event, with no [DONE] behind it."""
-        if not self._more:
-            await self._refuse(refusal)
-            return
-        # Whoever reads the connection may wait for room for the next piece of this body; somebody must take it.
         async with anyio.create_task_group() as group:
-            group.start_soon(self.left)
+
+            async def leave() -> None:
+                # Whoever reads the connection may wait for room for the next piece of a body; somebody must take it.
+                await self.left()
+                group.cancel_scope.cancel()  # over HTTP/2 a write would wait for ever for a client that is gone
+
+            group.start_soon(leave)
             await self._refuse(refusal)
 
     async def _refuse(self, refusal: Refusal) -> None:

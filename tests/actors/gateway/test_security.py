@@ -187,6 +187,23 @@ async def test_who_is_refused_stays_no_longer_than_a_body_may_pause(path: str):
     assert connection.answer[0]["status"] == {"/generate": 401, "/health": 405, "/nowhere": 404}[path]
 
 
+async def test_a_refusal_that_nobody_is_there_to_take_is_given_up():
+    """Over HTTP/2 a write waits for the client's leave to send, and for ever if that is gone."""
+    sent, received = anyio.create_memory_object_stream[dict[str, Any]](2)
+    scope = {"type": "http", "http_version": "2", "method": "GET", "path": "/nowhere", "headers": []}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            sent.send_nowait({"type": "http.disconnect"})
+            await anyio.sleep_forever()
+
+    room = Room(FakeEngine(), GatewayOptions())
+    with sent, received, anyio.fail_after(20):
+        sent.send_nowait({"type": "http.request", "body": b"", "more_body": False})
+        await make_app(room)(scope, received.receive, send)
+    assert not room.live
+
+
 async def test_a_body_is_kept_for_those_alone_who_have_a_key():
     with anyio.fail_after(20):
         async with serving(FakeEngine(), api_key=KEY, body_bytes=1000) as served:
