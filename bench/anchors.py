@@ -77,6 +77,8 @@ ANCHORS = (
     Anchor("start to first token", _LLAMA, "s", 41, 66, None, 12, more=False),
     Anchor("overlap on / off", _QWEN, "x", None, 1.1, None, 1.15),
     Anchor("tree's cost, no hits", _QWEN, "%", None, 0.3, 0, 0.5, more=False),
+    Anchor("groups' cost, no sharing", _LLAMA, "%", None, None, 0, 1, more=False),
+    Anchor("groups' cost, no sharing", _QWEN, "%", None, None, 0, 1, more=False),
     Anchor("served / in process", _LLAMA, "x", 0.97, None, 1, 0.97),
     Anchor("thoughts, shared", _LLAMA, "x", None, None, None, 3),
     Anchor("thoughts, shared", _QWEN, "x", None, None, None, 3),

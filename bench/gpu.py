@@ -72,9 +72,10 @@ def parts(arguments: argparse.Namespace, folder: Path) -> Iterator[Part]:
         shared, forks = ([argument for name in works for argument in ("--work", name)] for works in (SHARED, FORKS))
         for name in models:
             yield model(f"forks: {name}", name, *forks, limit_s=90.0)
-        for name in models:  # what programs share is read together, and each for itself
+        for name in models:  # what programs share is read together, and each for itself; work of strangers too
             yield model(f"shared: {name}", name, *shared, limit_s=90.0)
-            yield model(f"alone: {name}", name, *shared, "--no-share-attention", limit_s=90.0)
+            works = (*shared, "--work", "mixed", "--no-share-attention")
+            yield model(f"alone: {name}", name, *works, limit_s=120.0)
         out = folder / "join.json"
         size = ("--branch-tokens", "1024") if gpu else ()
         command = (python, str(bench / "join.py"), "--model", models[-1], "--device", device, "--json", str(out), *size)
@@ -144,6 +145,9 @@ def figures(found: dict[str, dict[str, Any]], models: Sequence[str]) -> dict[tup
             known[work, name] = together[work]["output_tokens_a_second"]
             if work in alone:
                 known[f"{work}, shared", name] = known[work, name] / alone[work]["output_tokens_a_second"]
+        if "mixed" in of and "mixed" in alone:
+            without = alone["mixed"]["output_tokens_a_second"]
+            known["groups' cost, no sharing", name] = 100 * (without / known["mixed", name] - 1)
     first, last = models[0], models[-1]
     with_all = known.get(("mixed", first))
     for part, work in (("overlap", "overlap on / off"), ("tree", "tree's cost, no hits")):
@@ -180,11 +184,11 @@ def _line(each: Anchor, figure: float | None) -> dict[str, Any]:
 
 def show(lines: list[dict[str, Any]]) -> None:
     """Print the table."""
-    print(f"\n{'work':<22} {'model':<14} {'unit':<8} {'vLLM':>9} {'SGLang':>9} {'limit':>9} {'aim':>9} {'ours':>10}")
+    print(f"\n{'work':<24} {'model':<14} {'unit':<8} {'vLLM':>9} {'SGLang':>9} {'limit':>9} {'aim':>9} {'ours':>10}")
     for line in lines:
         reached = {True: "reached", False: "missed"}.get(line.get("reached"), "")
         cells = [_number(line.get(name)) for name in ("vllm", "sglang", "limit", "aim")]
-        print(f"{line['work']:<22} {line['model']:<14} {line.get('unit', ''):<8} "
+        print(f"{line['work']:<24} {line['model']:<14} {line.get('unit', ''):<8} "
               f"{' '.join(f'{cell:>9}' for cell in cells)} {_number(line['ours']):>10} {reached}")  # fmt: skip
 
 

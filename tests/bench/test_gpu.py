@@ -88,7 +88,11 @@ def test_figures_are_read_beside_their_anchors() -> None:
         "overlap": {"found": {"lines": {"mixed": {"output_tokens_a_second": 25_000.0}}}},
         "tree": {"found": {"lines": {"mixed": {"output_tokens_a_second": 30_060.0}}}},
         "shared: Qwen3-0.6B": {"found": {"lines": {"chats": {"output_tokens_a_second": 9000.0}}}},
-        "alone: Qwen3-0.6B": {"found": {"lines": {"chats": {"output_tokens_a_second": 2500.0}}}},
+        "alone: Qwen3-0.6B": {
+            "found": {
+                "lines": {"chats": {"output_tokens_a_second": 2500.0}, "mixed": {"output_tokens_a_second": 30_600.0}}
+            }
+        },
         "forks: Qwen3-0.6B": {"found": {"lines": {"forks of 8,192": {"output_tokens_a_second": 48_000.0}}}},
         "deterministic": {"found": {"lines": {"mixed": {"output_tokens_a_second": 27_000.0}}}},
         "join": {"found": {"kv_ms": 9.0}},
@@ -108,6 +112,7 @@ def test_figures_are_read_beside_their_anchors() -> None:
     assert ours["join, next token"] == (9.0, None)
     assert ours["chats"] == (9000.0, None)
     assert ours["chats, shared"] == (3.6, True)
+    assert ours["groups' cost, no sharing"] == (pytest.approx(2.0), False)
     assert ours["thoughts, shared"] == (None, None)
     assert ours["served / in process"] == (0.99, None), "its aim is the other model's"
 
