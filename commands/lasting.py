@@ -1,16 +1,20 @@
-"""What a process that is an engine's alone does for it: its collector passes seldom, its threads take turns often."""
+"""What a process that is an engine's alone does for it: its collector passes seldom, its threads take turns often, and
+it may have as many connections as the system allows.
+"""
 
 from __future__ import annotations
 
 import atexit
 import gc
+import resource
 import sys
 
-__all__ = ["keep_lasting", "take_turns"]
+__all__ = ["keep_lasting", "open_many", "take_turns"]
 
 # Some hundred branches that begin at once are 40,000 objects, none of which is garbage.
 _YOUNG = 50_000
 _TURN_S = 500e-6
+_FILES = 65_536  # where there is no limit at all
 
 
 def keep_lasting() -> None:
@@ -33,3 +37,14 @@ def take_turns() -> None:
     a whole turn of the loop's behind many of them.
     """
     sys.setswitchinterval(_TURN_S)
+
+
+def open_many() -> None:
+    """Let the process have as many files open as the system lets it, where it has been given fewer.
+
+    Mostly that is 1,024: a quarter of the connections that a gateway serves at once, and beyond them none is accepted.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _FILES if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .engine_arguments import add_engine_arguments, make_engine, summary
-from .lasting import keep_lasting, take_turns
+from .lasting import keep_lasting, open_many, take_turns
 from .statistics_line import statistics_line
 
 if TYPE_CHECKING:
@@ -183,6 +183,7 @@ async def _serve(engine: Engine, options: GatewayOptions, log_interval_s: float 
             async with engine:
                 keep_lasting()
                 take_turns()
+                open_many()
                 supervisor = await engine.supervisor.supervise("gateway", grace=options.grace_s + 5.0)
                 gateway = await supervisor.spawn(lambda: Gateway(engine, options), name="gateway")
                 _announce(engine, options, await gateway.ask(Address()), time.monotonic() - began)

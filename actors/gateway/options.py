@@ -33,7 +33,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, kw_only=True):
     choices: int = 128  # n of one prompt
     sequences: int = 512  # prompts of a batch, times n
     streams_per_connection: int = 256  # HTTP/2
-    keep_alive_s: float = 30.0
+    keep_alive_s: float = 5.0  # also how long Hypercorn keeps a connection that its client has closed
     backlog: int = 2048
     grace_s: float = 5.0  # what in-flight requests get when the gateway stops
     reasoning_parser: str | None = None
