@@ -73,7 +73,7 @@ class Detokenizer(Actor[ToDetokenizer]):
         first = {
             request: Delta(input_logprobs=found) for request, found in step.input_logprobs.items() if request in live
         }
-        requests, deltas, stopped = self._take(step, finished)
+        requests, deltas, said, stopped = self._take(step, finished)
         last: dict[int, Delta] = {}
         for request, end in finished.items():
             if (output := live.close(request)) is not None:
@@ -82,12 +82,13 @@ class Detokenizer(Actor[ToDetokenizer]):
             await self._wires.scheduler.tell(Stopped(tuple(stopped)))
         told, news = (*first, *requests, *last), (*first.values(), *deltas, *last.values())
         if told:
-            await self._wires.dispatcher.tell(Deltas(told, news))
+            await self._wires.dispatcher.tell(Deltas(told, news, *said))
 
     def _take(
         self, step: Tokens, finished: dict[int, Finished]
-    ) -> tuple[Sequence[int], Sequence[Delta], Sequence[int]]:
-        """Take a step's tokens: give the news they are, by request, and which requests have found a stop in them.
+    ) -> tuple[Sequence[int], Sequence[Delta], tuple[bytes, bytes], Sequence[int]]:
+        """Take a step's tokens: give the news they are, by request, once more packed for the ledger, and which
+        requests have found a stop in them.
 
         What ends by its tokens is taken out of `finished`.
         """
@@ -95,8 +96,9 @@ class Detokenizer(Actor[ToDetokenizer]):
         requests, deltas, others = self._live.pass_by(step.requests, offsets, tokens, {*finished, *step.logprobs})
         stopped: list[int] = []
         unwanted: set[int] = set()
-        for index in others:
-            request, offset, token = requests[index], int(offsets[index]), int(tokens[index])
+        even = True  # each token is told by itself, and no other
+        for index, offset, token in zip(others, offsets[others].tolist(), tokens[others].tolist(), strict=True):
+            request = requests[index]
             output = self._live.to_feed(request)
             if output is None:  # stopped or closed here; the scheduler's last step in flight does not know yet
                 unwanted.add(index)
@@ -110,6 +112,7 @@ class Detokenizer(Actor[ToDetokenizer]):
                 delta = output.take(token, step.logprobs.get(request))
                 self._live.fed(output)
             deltas[index] = delta
+            even &= delta.tokens == (token,)
             if delta.finish is not None:
                 self._live.close(request)
                 if finished.pop(request, None) is None:
@@ -117,7 +120,15 @@ class Detokenizer(Actor[ToDetokenizer]):
         if unwanted:
             requests = [request for index, request in enumerate(requests) if index not in unwanted]
             deltas = [delta for index, delta in enumerate(deltas) if index not in unwanted]
-        return requests, deltas, stopped
+            even = False
+        return requests, deltas, (step.requests, step.tokens) if even else _packed(requests, deltas), stopped
+
+
+def _packed(requests: Sequence[int], deltas: Sequence[Delta]) -> tuple[bytes, bytes]:
+    """Pack whose each token of some deltas is, int64, and the tokens, int32."""
+    whose = [request for request, delta in zip(requests, deltas, strict=True) for _ in delta.tokens]
+    tokens = [token for delta in deltas for token in delta.tokens]
+    return np.array(whose, np.int64).tobytes(), np.array(tokens, np.int32).tobytes()
 
 
 def _is_dropped(end: Finished | None, offset: int) -> bool:

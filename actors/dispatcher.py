@@ -111,8 +111,8 @@ class Dispatcher(Actor[ToDispatcher]):
 
     async def receive(self, message: ToDispatcher) -> Any:
         match message:
-            case Deltas(requests, deltas):
-                self._news(requests, deltas)
+            case Deltas():
+                self._news(message)
             case Submit():
                 self._submit(message)
             case Abort(request, reason):
@@ -211,9 +211,10 @@ class Dispatcher(Actor[ToDispatcher]):
             program=entry.program, tenant=entry.tenant, namespace=entry.namespace, joining=entry.joining,
         )  # fmt: skip
 
-    def _news(self, requests: tuple[int, ...], deltas: tuple[Delta, ...]) -> None:
-        self._outputs.add(requests, deltas)
-        for request, reader, delta in zip(requests, map(self._readers.get, requests), deltas, strict=True):
+    def _news(self, news: Deltas) -> None:
+        self._outputs.add(news.whose, news.tokens)
+        readers = map(self._readers.get, news.requests)
+        for request, reader, delta in zip(news.requests, readers, news.deltas, strict=True):
             if reader is None:
                 continue  # aborted meanwhile: its terminal event has been given
             reader.push(delta)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from array import array
-from collections import defaultdict
-from collections.abc import Sequence
+from itertools import pairwise
 
-from .messages import Delta
+import numpy as np
 
 __all__ = ["Outputs"]
 
@@ -18,34 +16,35 @@ class Outputs:
     """Write down what each step tells, and sort it by request once a few steps are there, or somebody asks."""
 
     def __init__(self) -> None:
-        self._sorted: dict[int, array[int]] = {}
-        self._steps: list[tuple[Sequence[int], list[tuple[int, ...]]]] = []
+        self._sorted: dict[int, bytearray] = {}
+        self._steps: list[tuple[bytes, bytes]] = []
 
     def open(self, request: int) -> None:
         """Keep from now on what a request says."""
-        self._sorted[request] = array("i")
+        self._sorted[request] = bytearray()
 
     def close(self, request: int) -> None:
         """Forget a request."""
         del self._sorted[request]
 
-    def add(self, requests: Sequence[int], deltas: Sequence[Delta]) -> None:
-        """Take one step's news, by request; that of requests which are not open goes nowhere."""
-        self._steps.append((requests, [delta.tokens for delta in deltas]))  # log-probabilities are large
+    def add(self, requests: bytes, tokens: bytes) -> None:
+        """Take one step's tokens, int32, and whose each is, int64; those of requests not open go nowhere."""
+        self._steps.append((requests, tokens))
         if len(self._steps) >= _STEPS:
             self._sort()
 
     def packed(self, request: int) -> bytes:
         """Give the tokens an open request has told so far, int32."""
         self._sort()
-        return self._sorted[request].tobytes()
+        return bytes(self._sorted[request])
 
     def _sort(self) -> None:
-        said: defaultdict[int, list[int]] = defaultdict(list)
-        for requests, told in self._steps:
-            for request, tokens in zip(requests, told, strict=True):
-                said[request].extend(tokens)
+        whose = np.frombuffer(b"".join([requests for requests, _ in self._steps]), np.int64)
+        said = np.frombuffer(b"".join([tokens for _, tokens in self._steps]), np.int32)
         self._steps.clear()
-        for request, tokens in said.items():
+        order = whose.argsort(kind="stable")
+        whose, packed = whose[order], said[order].tobytes()
+        starts = np.flatnonzero(np.diff(whose, prepend=whose[:1] - 1)).tolist()
+        for request, (start, end) in zip(whose[starts].tolist(), pairwise([*starts, len(whose)]), strict=True):
             if (output := self._sorted.get(request)) is not None:
-                output.extend(tokens)
+                output += packed[4 * start : 4 * end]

@@ -79,10 +79,16 @@ class CoreStarted(Message, frozen=True):
 
 
 class Deltas(Message, frozen=True):
-    """One step's news, by request; where it has several in one step, one behind the other."""
+    """One step's news, by request; where it has several in one step, one behind the other.
+
+    tokens: int32, those of all deltas once more, packed for the ledger; whose: int64, the request of each.  Of requests
+    that end in this step there may be more or fewer.
+    """
 
     requests: tuple[int, ...]
     deltas: tuple[Delta, ...]
+    whose: bytes = b""
+    tokens: bytes = b""
 
 
 class Paused(Message, frozen=True):

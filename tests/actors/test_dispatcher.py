@@ -52,7 +52,9 @@ class Stage:
 
     async def news(self, request: int, delta: Delta) -> None:
         await self.wires.dispatcher.ask(DispatcherStatistics())
-        await self.wires.dispatcher.tell(Deltas((request,), (delta,)))
+        whose = np.full(len(delta.tokens), request, np.int64).tobytes()
+        tokens = np.array(delta.tokens, np.int32).tobytes()
+        await self.wires.dispatcher.tell(Deltas((request,), (delta,), whose, tokens))
         await self.wires.dispatcher.ask(DispatcherStatistics())
 
     def generates(self, request: int) -> list[Generate]:

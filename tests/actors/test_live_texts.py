@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callboard.actors.detokenizer import Detokenizer
-from callboard.actors.messages import Close, Delta, Finished, Open, Tokens
+from callboard.actors.messages import Close, Delta, Deltas, Finished, Open, Tokens
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.text_stream import TextStream, token_text
 from callboard.actors.wires import Wires
@@ -32,7 +32,7 @@ class Heard:
 
 
 class Stage:
-    """A detokenizer whose messages are handed to it one by one."""
+    """A detokenizer whose messages are handed to it one by one; what it tells is to be the same in both forms."""
 
     def __init__(self) -> None:
         wires = Wires()
@@ -41,7 +41,10 @@ class Stage:
         self.detokenizer = Detokenizer(wires, token_text(TOKENIZER))
 
     def send(self, message: Any) -> None:
+        before = len(self.told)
         asyncio.run(self.detokenizer.receive(message))
+        for told in self.told[before:]:
+            assert packed(told) == unpacked(told)
 
     def step(self, entries: list[tuple[int, int, int]], *ends: Finished) -> None:
         """entries: request, offset, token."""
@@ -52,6 +55,29 @@ class Stage:
     def deltas(self, request: int) -> list[Delta]:
         pairs = [pair for message in self.told for pair in zip(message.requests, message.deltas, strict=True)]
         return [delta for number, delta in pairs if number == request]
+
+
+def packed(told: Deltas) -> dict[int, list[int]]:
+    """Give the tokens that a ledger reads, by the request, of those that go on."""
+    said: dict[int, list[int]] = {}
+    whose, tokens = np.frombuffer(told.whose, np.int64).tolist(), np.frombuffer(told.tokens, np.int32).tolist()
+    for request, token in zip(whose, tokens, strict=True):
+        if request not in ended(told):
+            said.setdefault(request, []).append(token)
+    return said
+
+
+def unpacked(told: Deltas) -> dict[int, list[int]]:
+    """Give the tokens that readers get, in the same form."""
+    said: dict[int, list[int]] = {}
+    for request, delta in zip(told.requests, told.deltas, strict=True):
+        if delta.tokens and request not in ended(told):
+            said.setdefault(request, []).extend(delta.tokens)
+    return said
+
+
+def ended(told: Deltas) -> set[int]:
+    return {request for request, delta in zip(told.requests, told.deltas, strict=True) if delta.finish is not None}
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callboard.actors.messages import Delta
 from callboard.actors.outputs import Outputs
 
 STEPS = st.lists(
@@ -28,7 +27,9 @@ def test_each_open_request_has_all_that_it_was_told_in_order(
         if index == closed:
             outputs.close(3)
             del said[3]
-        outputs.add([request for request, _ in step], [Delta(tokens=tuple(tokens)) for _, tokens in step])
+        whose = [request for request, tokens in step for _ in tokens]
+        told = [token for _, tokens in step for token in tokens]
+        outputs.add(np.array(whose, np.int64).tobytes(), np.array(told, np.int32).tobytes())
         for request, tokens in step:
             if request in said:
                 said[request] += tokens
