@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import msgspec
 
@@ -24,6 +24,7 @@ from .token_text import TokenText
 __all__ = ["ChatRequest", "chat"]
 
 _MESSAGES = 4096  # of one request
+_ROLES = ("system", "developer", "user", "assistant")
 
 
 class TextPart(msgspec.Struct):
@@ -36,7 +37,7 @@ class TextPart(msgspec.Struct):
 class ChatMessage(msgspec.Struct):
     """One message."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: str
     content: str | list[TextPart]
 
 
@@ -229,6 +230,9 @@ def _messages(given: list[dict[str, Any]]) -> list[dict[str, str]]:
     messages: list[dict[str, str]] = []
     for index, item in enumerate(given):
         message = convert(item, ChatMessage, _MESSAGE_RULES, at=f"messages[{index}]")
+        if message.role not in _ROLES:
+            told = f"{message.role!r:.80} is none of {', '.join(_ROLES)}"
+            raise InvalidRequest(f"messages[{index}].role", told)
         role = roles.get(message.role, message.role)
         messages.append({"role": role, "content": _content(message.content, index)})
     return messages

@@ -31,6 +31,7 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, options: GatewayOptions) -> None:
         self.method: str = scope["method"]
+        self.path: str = scope["path"]
         self.path_params: dict[str, Any] = scope.get("path_params", {})
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self._shares = scope["http_version"] == "2"  # its connection with other exchanges

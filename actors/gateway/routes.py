@@ -79,8 +79,12 @@ def make_app(room: Room, entries: tuple[RouteEntry, ...] = ROUTES) -> ASGIApp:
 
 
 async def _unknown(room: Room, exchange: Exchange, body: bytes) -> None:
-    del room, exchange, body
-    raise Refusal(404, "there is no such route; docs/gateway.md lists them", "not_found_error", code="unknown_route")
+    del room, body
+    path = exchange.path
+    misses_v1 = any(entry.path == f"/v1{path}" for entry in ROUTES)
+    hint = "OpenAI's clients are given an address that ends in /v1; " if misses_v1 else ""
+    told = f"there is no route {path!r:.80}; {hint}docs/gateway.md lists them"
+    raise Refusal(404, told, "not_found_error", code="unknown_route")
 
 
 class _Endpoint:

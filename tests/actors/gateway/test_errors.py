@@ -25,7 +25,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     (CHAT, {"messages": []}, "messages", "at least one message"),
     (CHAT, {"messages": ["hi"]}, "messages[0]", "expected `object`, got `str`"),
     (CHAT, {"messages": [{"role": "user"}]}, "messages[0].content", "missing required field"),
-    (CHAT, {"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "invalid enum value 'robot'"),
+    (CHAT, {"messages": [{"role": "robot", "content": "x"}]}, "messages[0].role", "'robot' is none of system, dev"),
     (CHAT, {"messages": [{"role": "user", "content": [{"type": "audio"}]}]}, "messages[0].content[0]", "reads text"),
     (CHAT, {"messages": [{"role": "user", "content": "x", "name": "Ann"}]}, "messages[0].name", "speakers"),
     (CHAT, {**SAY, "temprature": 1}, "temprature", "no such field"),
@@ -298,9 +298,12 @@ async def test_unknown_routes_methods_and_models():
     with anyio.fail_after(20):
         async with serving(FakeEngine()) as served:
             missing = await served.client.get("/v1/nothing")
+            without_v1 = await served.client.post("/chat/completions", json={})
             method = await served.client.get(TEXT)
             other = await served.post(TEXT, prompt="x", model="gpt-4")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_route")
+    assert missing.json()["error"]["message"].startswith("there is no route '/v1/nothing'; docs/gateway.md")
+    assert "an address that ends in /v1" in without_v1.json()["error"]["message"]
     assert (method.status_code, method.headers["allow"]) == (405, "POST")
     assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
     assert "'fake'" in other.json()["error"]["message"]
