@@ -238,7 +238,8 @@ class Program:
             try:
                 self._signature.bind(None, *arguments, **keywords)
             except TypeError as error:
-                raise InvalidRequest("arguments", f"{self.__name__}{self._signature}: {error}") from None
+                hint = "; a run's limit is max_new_tokens" if "max_tokens" in keywords else ""  # and a gen's is not
+                raise InvalidRequest("arguments", f"{self.__name__}{self._signature}: {error}{hint}") from None
         return Call(self.body, arguments, keywords, backend, defaults, asynchronous=self._asynchronous)
 
 

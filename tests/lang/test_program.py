@@ -226,6 +226,8 @@ async def test_wrong_arguments_are_refused_before_anything_runs(null: NullBacken
         await two_turns.arun("France?", backend=null)
     with pytest.raises(cb.InvalidRequest, match="'third'"):
         await two_turns.arun("France?", "Sure?", third=1, backend=null)
+    with pytest.raises(cb.InvalidRequest, match="'max_tokens'; a run's limit is max_new_tokens"):
+        await two_turns.arun("France?", "Sure?", max_tokens=8, backend=null)
     with pytest.raises(cb.InvalidRequest, match=r"backend.*callboard\.Backend"):
         await two_turns.arun("France?", "Sure?", backend="http://localhost")  # type: ignore[arg-type]
     assert null.generations == 0
