@@ -497,7 +497,8 @@ def test_a_server_may_have_as_many_files_open_as_the_system_lets_it():
     code = (
         "import resource as r; from callboard.commands.lasting import open_many\n"
         "hard = r.getrlimit(r.RLIMIT_NOFILE)[1]; hard = 300 if hard == r.RLIM_INFINITY else min(hard, 300)\n"
-        "r.setrlimit(r.RLIMIT_NOFILE, (hard - 100, hard)); open_many(); print(r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard))"
+        "r.setrlimit(r.RLIMIT_NOFILE, (hard - 100, hard)); open_many()\n"
+        "print(r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard))"
     )
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True, timeout=60

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, TypeVar, cast
 
 import anyio
 import msgspec
 
 from ..errors import InvalidRequest
-from ..messages import Delta, Finish, TokenLogprob
+from ..messages import Delta
 from ..sampling import SamplingParams
-from .constraints import cut_mark, schema_text
+from .constraints import schema_text
 from .exchange import Exchange
 from .fields import Rules, convert, listed, parse, stops
 from .generation import News, Work, complete, stream
+from .native_output import NativeOutput
 from .openai_fields import PRIORITY, expect_choices
 from .programs import program_leases
 from .reasoning import behind_reasoning
@@ -25,6 +25,7 @@ __all__ = ["GenerateRequest", "generate", "native_sampling"]
 
 T = TypeVar("T")
 
+_WRITE_BYTES = 1 << 16
 _STOP_REGEXES = 32  # different ones in a batch: each takes up to some 20 ms to read
 
 
@@ -138,102 +139,40 @@ async def generate(room: Room, exchange: Exchange, body: bytes) -> None:
 
 
 async def _answer(room: Room, exchange: Exchange, request: GenerateRequest, works: list[Work], *, many: bool) -> None:
-    outputs = [_Output(room, work, request.return_text_in_logprobs) for work in works]
+    outputs = [NativeOutput(room, work, texts=request.return_text_in_logprobs) for work in works]
     if request.stream:
         await _stream(room, exchange, works, outputs, many)
         return
     for output, done in zip(outputs, await complete(room.service, works), strict=True):
-        output.add(Delta(
+        await output.add(Delta(
             text=done.text, tokens=tuple(done.tokens), logprobs=tuple(done.logprobs),
             input_logprobs=tuple(done.input_logprobs), finish=done.finish,
         ))  # fmt: skip
-    replies = [await output.reply() for output in outputs]
+    replies = [output.reply() for output in outputs]
     await exchange.reply_json(replies if many else replies[0])
 
 
-async def _stream(room: Room, exchange: Exchange, works: list[Work], outputs: list[_Output], many: bool) -> None:
+async def _stream(room: Room, exchange: Exchange, works: list[Work], outputs: list[NativeOutput], many: bool) -> None:
     async def tell(news: News) -> None:
-        events: list[bytes] = []
+        nonlocal last
+        events = bytearray()
         for index, delta in news:
-            outputs[index].add(delta)
-            reply = await outputs[index].reply()
+            if len(events) > _WRITE_BYTES:  # all that was said before is in them, too: others have their turn
+                await exchange.write(bytes(events))
+                events.clear()
+            await outputs[index].add(delta)
+            reply = outputs[index].reply()
             if many:
                 reply["index"] = index
-            events.append(b"data: " + msgspec.json.encode(reply) + b"\n\n")
+            events += b"data: " + msgspec.json.encode(reply) + b"\n\n"
         if all(output.ended for output in outputs):
-            last.extend(events)  # they go out with what follows them
+            last = bytes(events)  # they go out with what follows them
         else:
-            await exchange.write(b"".join(events))
+            await exchange.write(bytes(events))
 
-    last: list[bytes] = []
+    last = b""
     await stream(room.service, works, tell, room.pace)
-    await exchange.end(b"".join((*last, b"data: [DONE]\n\n")))
-
-
-class _Output:
-    """One generation as its client sees it: everything so far, each time."""
-
-    def __init__(self, room: Room, work: Work, texts: bool) -> None:
-        self._room = room
-        self._work = work
-        self._with_text = texts
-        self._prompt_tokens = len(work.prompt) // 4
-        self._began = time.monotonic()
-        self._text = ""
-        self._tokens: list[int] = []
-        self._logprobs: list[TokenLogprob] = []
-        self._input_logprobs: list[TokenLogprob] = []
-        self._finish: Finish | None = None
-
-    def add(self, delta: Delta) -> None:
-        self._text += delta.text
-        self._tokens.extend(delta.tokens)
-        self._logprobs.extend(delta.logprobs)
-        self._input_logprobs.extend(delta.input_logprobs)
-        self._finish = delta.finish
-
-    @property
-    def ended(self) -> bool:
-        return self._finish is not None
-
-    async def reply(self) -> dict[str, Any]:
-        finish = self._finish
-        meta: dict[str, Any] = {
-            "id": self._work.tag,
-            "finish_reason": None if finish is None else _reason(finish),
-            "prompt_tokens": self._prompt_tokens,
-            "completion_tokens": len(self._tokens) if finish is None else finish.completion_tokens,
-            "e2e_latency": time.monotonic() - self._began,
-        }
-        if finish is not None:  # known at the end; until then no figure is better than a wrong one
-            meta |= {"cached_tokens": finish.cached_tokens, "num_retractions": finish.retractions}
-            if finish.healed is not None:
-                meta["healed"] = msgspec.to_builtins(finish.healed)
-        if self._work.sampling.return_logprob:
-            await self._add_logprobs(meta)
-        return {"text": self._text, "output_ids": self._tokens, "meta_info": meta}
-
-    async def _add_logprobs(self, meta: dict[str, Any]) -> None:
-        sampling = self._work.sampling
-        if self._with_text:
-            await self._room.token_text.learn(self._input_logprobs)
-            await self._room.token_text.learn(self._logprobs)
-        for side, logprobs in (("input", self._input_logprobs), ("output", self._logprobs)):
-            meta[f"{side}_token_logprobs"] = [self._triple(one.token, one.logprob) for one in logprobs]
-            if sampling.top_logprobs_num:
-                meta[f"{side}_top_logprobs"] = [
-                    [self._triple(token, logprob) for token, logprob in one.top] for one in logprobs
-                ]
-        meta["output_token_logprobs_length"] = len(self._logprobs)
-
-    def _triple(self, token: int, logprob: float) -> tuple[float, int, str | None]:
-        return logprob, token, self._room.token_text.of(token) if self._with_text else None
-
-
-def _reason(finish: Finish) -> dict[str, Any]:
-    if finish.reason == "length":
-        return {"type": "length", "length": finish.completion_tokens, **cut_mark(finish)}
-    return {"type": finish.reason, "matched": finish.matched}
+    await exchange.end(last + b"data: [DONE]\n\n")
 
 
 async def _samplings(room: Room, request: GenerateRequest, count: int) -> tuple[int, list[SamplingParams]]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import anyio
 import pytest
 
+from callboard.actors.gateway.token_text import TokenText
 from callboard.actors.sampling import SamplingParams
 
 from .fake_engine import FakeEngine
@@ -131,6 +133,32 @@ async def test_logprobs_of_input_and_output_come_as_triples():
     assert meta["input_token_logprobs"] == []
     assert [triple[2] for triple in meta["output_token_logprobs"]] == [None] * 3
     assert "output_top_logprobs" not in meta
+
+
+async def test_what_was_told_before_is_looked_up_and_encoded_no_second_time(monkeypatch: pytest.MonkeyPatch):
+    """Each event of a stream has all so far; what it costs to make must not grow with that."""
+    looked: list[int] = []
+    of = TokenText.of
+
+    def counted(self: TokenText, token: int) -> str:
+        looked.append(token)
+        return of(self, token)
+
+    monkeypatch.setattr(TokenText, "of", counted)
+    asked = {"return_logprob": True, "top_logprobs_num": 2, "return_text_in_logprobs": True, "logprob_start_len": 0}
+    with anyio.fail_after(20):
+        async with serving(FakeEngine()) as served:
+            whole = (await served.post("/generate", text="abcdefgh", **asked)).json()
+            once = len(looked)
+            reply = await served.post("/generate", text="abcdefgh", stream=True, **asked)
+    *chunks, done = events(reply.text)
+    assert done == "[DONE]"
+    assert len(chunks) > 4
+    for field in ("input_token_logprobs", "input_top_logprobs", "output_token_logprobs", "output_top_logprobs"):
+        told = [chunk["meta_info"][field] for chunk in chunks]
+        assert told[-1] == whole["meta_info"][field]
+        assert all(later[: len(earlier)] == earlier for earlier, later in pairwise(told))
+    assert len(looked) == 2 * once
 
 
 async def test_no_new_tokens_gives_the_prompts_logprobs_alone():
