@@ -105,7 +105,7 @@ class Detokenizer(Actor[ToDetokenizer]):
                 continue
             if offset > output.seen:
                 delta = output.lose(request, offset)
-            elif offset < output.seen or _is_dropped(finished.get(request), offset):
+            elif offset < output.seen or (finished and _is_dropped(finished.get(request), offset)):
                 unwanted.add(index)
                 continue
             else:

@@ -78,8 +78,12 @@ class Output(TextStream):
 
     def _news(self, text: str, finish: Finish | None, next_logprobs: bytes = b"") -> Delta:
         """Give text, and the tokens that are wholly shown and were not sent yet, with their log-probabilities."""
-        count = max(0, len(self._untold) - len(self._ends))
-        told = max(0, count - (len(self._untold) - len(self._logprobs)))  # of those that are held the last have one
-        tokens, self._untold = self._untold[:count], self._untold[count:]
-        logprobs, self._logprobs = self._logprobs[:told], self._logprobs[told:]
+        tokens, logprobs = self._untold, self._logprobs
+        if self._ends:
+            count = max(0, len(tokens) - len(self._ends))
+            told = max(0, count - (len(tokens) - len(logprobs)))  # of those that are held the last have one
+            self._untold, self._logprobs = tokens[count:], logprobs[told:]
+            tokens, logprobs = tokens[:count], logprobs[:told]
+        else:
+            self._untold = self._logprobs = ()
         return Delta(text=text, tokens=tokens, logprobs=logprobs, next_logprobs=next_logprobs, finish=finish)
