@@ -88,7 +88,7 @@ async def measure_offline(
 def print_offline(line: dict[str, Any], *, first: bool) -> None:
     """Print a line of the table, below its head if it is the first."""
     if first:
-        print(f"{'workload':>28} {'out tok/s':>10} {'in tok/s':>10} {'seconds':>8} {'limit':>6} {'busy':>6} "
+        print(f"{'workload':>28} {'out tok/s':>10} {'in tok/s':>10} {'seconds':>8} {'share':>6} {'busy':>6} "
               f"{'ms/step':>8} {'sched us':>8} {'launch us':>9} {'coll us':>8} {'first s':>8}")  # fmt: skip
     print(f"{line['workload']:>28} {line['output_tokens_a_second']:>10,.0f} {line['input_tokens_a_second']:>10,.0f} "
           f"{line['seconds']:>8.2f} {line['share']:>6.0%} {line['busy']:>6.1%} {line['device_ms_a_step']:>8.3f} "
