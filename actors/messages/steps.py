@@ -82,6 +82,8 @@ class Step(Message, frozen=True):
     row is one of decode_rows.  A row's groups stand in order and tile [0, its shared part) without gap or overlap; what
     lies behind is its own.  A group inside another stands behind it, and lists a run of its rows in the same order.
     While decode_rows stay the same, so do the groups.
+    writes: whether its decoding rows, all of which have their last token, are there to write it and not to be sampled;
+    there are no extends then.
     extend_groups: in the same form, which rows of `extends` with few new tokens attend together to what they have read
     before: a group ends at or before each of its rows' `start`.
     """
@@ -93,6 +95,7 @@ class Step(Message, frozen=True):
     retired_rows: bytes = b""
     groups: bytes = b""
     extend_groups: bytes = b""
+    writes: bool = False
 
 
 class Reset(Message, frozen=True):
@@ -144,7 +147,8 @@ class Forced(msgspec.Struct, frozen=True, array_like=True):
 class StepDone(Message, frozen=True):
     """What one step sampled.
 
-    rows: int32 [n], every row that sampled: the extends with `sample`, in order, then decode_rows.  tokens: int32 [n].
+    rows: int32 [n], every row that sampled: the extends with `sample`, in order, then decode_rows, unless the step only
+    writes.  tokens: int32 [n].
     logprobs: float32 [n] if any row wants them, else empty.  top_tokens, top_logprobs: [n, k], k the largest
     top_logprobs_num among them, else empty.  A failed row appears in `failures`; its token is -1, and it is not among
     next_logprobs.  accepting: int32, the rows of these that have all their max_new_tokens now, forced ones included,

@@ -65,9 +65,13 @@ class Planner:
         state.counters.steps += 1
         decoding = decode_rows.astype(np.int32).tobytes()
         groups = self._group(decoding, decode_rows)
+        writes = not extends and self._only_write(decode_rows)
         beginning = np.array(begun, np.int32).tobytes() if begun else b""
         sampled = np.concatenate((begun, decode_rows), dtype=np.int64) if begun else decode_rows
-        state.flights.append(Flight(number, sampled, beginning + decoding, begun, self._draft.filled))
+        packed = beginning + decoding
+        if writes:
+            sampled, packed = decode_rows[:0], b""
+        state.flights.append(Flight(number, sampled, packed, begun, self._draft.filled))
         retired, state.retired = state.retired, []
         return Step(
             number,
@@ -77,7 +81,16 @@ class Planner:
             np.array(retired, np.int32).tobytes() if retired else b"",
             groups,
             state.groups.describe_extends(extends) if len(extends) > 1 else b"",
+            writes,
         )
+
+    def _only_write(self, chosen: npt.NDArray[np.int64]) -> bool:
+        """Tell whether rows decode for a join's sake alone: each writes the last token that it may say."""
+        rows = self._state.rows
+        if np.count_nonzero(rows.decoding[chosen]) or np.count_nonzero(rows.bound[chosen]):
+            return False
+        said = rows.length[chosen] >= rows.prompt[chosen] + rows.max_new[chosen]
+        return bool(np.count_nonzero(said) == len(chosen))
 
     def _group(self, decoding: bytes, decode_rows: npt.NDArray[np.int64]) -> bytes:
         """Describe which of the rows that decode attend together, and count what that saves."""

@@ -58,10 +58,10 @@ def build_batch(step: Step, rows: Rows) -> Batch | None:
     decodes = read_decodes(step, rows)
     if step.extends:
         return _mixed(rows, step.extends, decodes)
-    return _decodes(rows, decodes) if len(decodes) else None
+    return _decodes(rows, decodes, sample=not step.writes) if len(decodes) else None
 
 
-def _decodes(rows: Rows, decodes: Decodes) -> Batch:
+def _decodes(rows: Rows, decodes: Decodes, *, sample: bool) -> Batch:
     count = len(decodes)
     packed = np.concatenate((decodes.rows, decodes.slots, decodes.columns, decodes.positions), dtype=np.int64)
     host = torch.from_numpy(packed)
@@ -78,7 +78,8 @@ def _decodes(rows: Rows, decodes: Decodes) -> Batch:
         slots_T=slots_R,
         positions_T=positions_R,
     )
-    return Batch(rows.last_tokens[rows_R], attention, Sampled(decode_rows, rows_R, ends), None)
+    sampled = Sampled(decode_rows, rows_R, ends) if sample else Sampled(decode_rows[:0], rows_R[:0], ends[:0])
+    return Batch(rows.last_tokens[rows_R], attention, sampled, None)
 
 
 def _mixed(rows: Rows, extends: tuple[Extend, ...], decodes: Decodes) -> Batch:

@@ -29,7 +29,7 @@ from ..messages import Begin, Extend, Step, StepDone
 from .adjust import Adjuster
 from .batch import Sampled
 from .choose import Choice, Chooser
-from .decodes import read_decodes
+from .decodes import Decodes, read_decodes
 from .graphs import DecodeGraphs, Draw, Shape
 from .groups import GroupPacker
 from .kv_reads import KVReads
@@ -131,14 +131,19 @@ class DeviceRunner(Runner):
                 self._draw.send(self.staging)
             return
         decodes = read_decodes(step, self.rows)
-        count = len(decodes)
         running.span = self._spans.begin()
-        size = self.graphs.size_for(count)
+        size = self.graphs.size_for(len(decodes))
         groups = self._groups.pack(step, size)
-        rows = decodes.rows.astype(np.int64)
+        if step.writes:
+            self.graphs.write(decodes, size, groups)
+        else:
+            self._launch_decodes(running, decodes, size, groups)
+        self._reads.count(decodes.lengths, 0 if groups is None else groups.saved_tokens)
+
+    def _launch_decodes(self, running: DevicePass, decodes: Decodes, size: int, groups: PackedGroups | None) -> None:
+        count, rows = len(decodes), decodes.rows.astype(np.int64)
         running.choice = self._chooser.choose(rows)
         decoded = self.graphs.run(decodes, size, groups, cuts=running.choice.cuts)
-        self._reads.count(decodes.lengths, 0 if groups is None else groups.saved_tokens)
         rows_N, running.positions_N, running.logits_NV = decoded.first(count)
         running.sampled = Sampled(rows, rows_N, decodes.lengths)
         running.drawn_2B = decoded.packed_2B

@@ -33,12 +33,20 @@ __all__ = ["DecodeGraphs", "Decoded", "Draw", "Shape", "sizes"]
 _STEPS = ((4, 1), (8, 2), (32, 4), (64, 8), (256, 16), (512, 32), (1 << 30, 64))
 
 
+# How many steps that only write draw all the same, in a graph that there is, before one that does not is captured.
+_DRAWING = 1
+
+
 class Shape(NamedTuple):
-    """What a graph is captured for: so many rows, a kind of groups, -1 for none, and whether rows may have cuts."""
+    """What a graph is captured for: so many rows, a kind of groups, -1 for none, and whether rows may have cuts.
+
+    writes: it ends with the layers, and draws nothing.
+    """
 
     size: int
     kind: int
     cuts: bool
+    writes: bool = False
 
 
 class Draw(Protocol):
@@ -111,7 +119,7 @@ class _Captured:
 
     graph: torch.cuda.CUDAGraph
     inputs: Tensor
-    outputs: Decoded
+    outputs: Decoded | None
     read: torch.cuda.Event | None = None
 
 
@@ -192,8 +200,22 @@ class DecodeGraphs:
         size: as `size_for` has chosen.  groups: as packed for so many rows.  cuts: whether a row may have a top-k, a
         top-p or a min-p.
         """
-        shape = Shape(size, -1 if groups is None else groups.kind, cuts)
-        self._last = shape.kind, cuts
+        decoded = self._run(decodes, Shape(size, -1 if groups is None else groups.kind, cuts), groups)
+        assert decoded is not None, "a graph that draws leaves what it drew"
+        return decoded
+
+    def write(self, decodes: Decodes, size: int, groups: PackedGroups | None = None) -> None:
+        """Launch a pass of rows that only write; nobody wants to know what else it does."""
+        shape = Shape(size, -1 if groups is None else groups.kind, cuts=False, writes=True)
+        if shape not in self._captured:
+            self._met[shape] += 1
+            if self._met[shape] <= _DRAWING:
+                shape = shape._replace(writes=False)
+        self._run(decodes, shape, groups)
+
+    def _run(self, decodes: Decodes, shape: Shape, groups: PackedGroups | None) -> Decoded | None:
+        size = shape.size
+        self._last = shape.kind, shape.cuts
         words = 4 * size + (0 if groups is None else len(groups.words_W))
         host = self._staging.room(words)
         lines = host[: 4 * size].reshape(4, size)
@@ -213,7 +235,8 @@ class DecodeGraphs:
         outputs = self._pass(inputs, shape, lines[3].tolist())
         if self._capture:
             self._captured[shape] = self._record(inputs, shape)
-            insort(self._sizes_captured.setdefault(self._last, []), size)
+            if not shape.writes:
+                insort(self._sizes_captured.setdefault(self._last, []), size)
         return outputs
 
     def keep(self, shape: Shape, read: torch.cuda.Event | None) -> None:
@@ -226,8 +249,8 @@ class DecodeGraphs:
         graph, outputs = self._memory.capture(lambda: self._pass(inputs, shape, lengths))
         return _Captured(graph, inputs, outputs)
 
-    def _pass(self, inputs: Tensor, shape: Shape, lengths: list[int]) -> Decoded:
-        size, kind, cuts = shape
+    def _pass(self, inputs: Tensor, shape: Shape, lengths: list[int]) -> Decoded | None:
+        size, kind, cuts, writes = shape
         rows, slots, positions, lengths_R = views(inputs, size)
         rows_B, positions_B, slots_B, ends_B = rows.long(), positions.long(), slots.long(), lengths_R.long()
         tables = self._rows.tables
@@ -249,6 +272,8 @@ class DecodeGraphs:
         hidden_BC = self._model.forward(
             self._rows.last_tokens[rows_B], positions_B, slots_B, self._pool, self._attention, plan
         )
+        if writes:
+            return None
         logits_BV = self._model.logits(hidden_BC)
         packed_2B = self._draw(logits_BV, rows_B, ends_B, cuts=cuts)
         return Decoded(shape, rows_B, ends_B, logits_BV, packed_2B)

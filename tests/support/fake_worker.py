@@ -165,7 +165,10 @@ class FakeModel:
         self._check_groups(step, decoding)
         for row, slot in zip(decoding, np.frombuffer(step.decode_slots, np.int32).tolist(), strict=True):
             self._decode(row, slot)
-            sampled.append(row)
+            if not step.writes:
+                sampled.append(row)
+        if step.writes and (step.extends or not decoding):
+            raise KvError(f"step {step.number} has more to do than rows that write, or nothing")
         if len(set(sampled)) != len(sampled):
             raise KvError(f"a row is sampled twice in step {step.number}")
         return self._sample(step.number, sampled, tuple(inputs), nexts)

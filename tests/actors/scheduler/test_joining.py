@@ -56,6 +56,40 @@ def test_the_last_token_is_written_by_the_step_behind_it_before_it_is_known() ->
     one.verify()
 
 
+def test_a_step_in_which_rows_only_write_samples_nothing() -> None:
+    one = driver()
+    one.submit(1, STEM + FIRST, asks(3), joining=True)
+    one.submit(2, STEM + SECOND, asks(3), joining=True)
+    one.run()
+    assert [step.writes for step in one.steps[-3:]] == [False, False, True]
+    assert one.state.counters.surplus_tokens == 0
+    one.verify()
+
+
+@pytest.mark.parametrize(("count", "joining", "writes"), [(3, False, [3]), (4, True, [4]), (4, False, [])])
+def test_a_step_samples_as_long_as_one_of_its_rows_has_more_to_say(
+    count: int, joining: bool, writes: list[int]
+) -> None:
+    one = driver()
+    one.submit(1, STEM + FIRST, asks(3), joining=True)
+    one.submit(2, STEM + SECOND, asks(count), joining=joining)
+    one.run()
+    assert [index for index, step in enumerate(one.steps) if step.writes] == writes
+    assert [len(asked.output) for asked in one.asked.values()] == [3, count]
+    one.verify()
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 3])
+def test_rows_with_a_grammar_are_sampled_in_every_step(in_flight: int) -> None:
+    """What is forced on one may be behind what was sampled: only the worker knows where it ends."""
+    for seed in range(20):
+        one = driver(in_flight=in_flight)
+        one.submit(1, STEM + FIRST, asks(4 + seed % 5, seed=seed, regex="a"), joining=True)
+        one.run()
+        assert not any(step.writes for step in one.steps)
+        one.verify()
+
+
 def test_the_last_token_is_left_to_be_computed_where_no_join_waits() -> None:
     one = driver()
     branches = [one.submit(1, STEM + FIRST, asks(3)), one.submit(2, STEM + SECOND, asks(3))]

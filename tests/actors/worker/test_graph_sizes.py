@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import torch
 from torch import Tensor
@@ -31,6 +32,8 @@ class Replays:
 
     def replay(self) -> None:
         found = self.compute()
+        if found is None:  # it only writes
+            return
         for name in ("rows_B", "positions_B", "logits_BV", "packed_2B"):
             getattr(self.outputs, name).copy_(getattr(found, name))
 
@@ -52,6 +55,32 @@ def test_a_size_that_is_seldom_met_runs_as_the_next_larger_one(tiny: Path, monke
                 sizes.append([shape.size for shape in graphs.captured])
             told.append(tokens)
             assert sizes == ([[8], [8], [8], [8, 3], [8, 3, 6], [8, 3, 6], [8, 3, 6]] if captured else [[]] * 7)
+    assert told[0] == told[1]
+
+
+def test_rows_that_only_write_draw_once_before_they_have_a_graph(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, found = [], []
+    with torch.inference_mode():
+        for captured in (True, False):
+            driver = make_device_driver(tiny, captured=True)
+            graphs = driver.runner.graphs
+            monkeypatch.setattr(graphs, "_capture", captured)
+            monkeypatch.setattr(graphs, "_record", partial(Replays, graphs))
+            for row in range(4):
+                driver.runner.run(driver.make(driver.extend(row, [5, 9 + row], WARM)))
+            driver.runner.run(driver.make(decode=(0, 1, 2, 3)))
+            tokens = []
+            for row in (0, 1, 2):
+                done = driver.runner.run(msgspec.structs.replace(driver.make(decode=(row,)), writes=True))
+                assert (done.rows, done.tokens) == (b"", b"")
+                found += [[tuple(shape) for shape in graphs.captured]]
+                prefix, begun = list(driver.slots[row]), row + 5
+                branch = driver.extend(begun, [7], WARM, start=len(prefix), prefix_slots=prefix, seed=3)
+                tokens += read(driver.runner.run(driver.make(branch)).tokens)
+            tokens += read(driver.runner.run(driver.make(decode=(3,))).tokens)
+            told.append(tokens)
+    four, one, writing = (4, -1, False, False), (1, -1, False, False), (1, -1, False, True)
+    assert found == [[four, one], [four, one, writing], [four, one, writing], [], [], []]
     assert told[0] == told[1]
 
 

@@ -54,6 +54,40 @@ def test_a_gpu_s_runner_says_the_same(driver: Driver, tiny: Path) -> None:
         assert behind_a_join(other, at_once=True) == behind_a_join(other, at_once=False) == expected
 
 
+def behind_a_branch(driver: Driver, *, writes: bool) -> list[int]:
+    """Let a branch say one token and write it, and generate behind it."""
+    driver.step(driver.extend(0, STEM + FIRST, GREEDY))
+    done = driver.runner.run(msgspec.structs.replace(driver.make(decode=(0,)), writes=writes))
+    assert read(done.rows) == ([] if writes else [0])
+    assert len(read(done.tokens)) == len(read(done.rows))
+    prefix = list(driver.slots[0])
+    driver.step(retire=(0,))
+    tokens = read(driver.step(driver.extend(2, TAIL, GREEDY, start=len(prefix), prefix_slots=prefix)).tokens)
+    while len(tokens) < 6:
+        tokens += read(driver.step(decode=(2,)).tokens)
+    driver.step(retire=(2,))
+    return tokens
+
+
+def test_a_step_that_only_writes_leaves_what_one_that_samples_does(driver: Driver, tiny: Path) -> None:
+    expected = behind_a_branch(driver, writes=False)
+    assert behind_a_branch(driver, writes=True) == expected
+    with torch.inference_mode():
+        other = make_device_driver(tiny, captured=False)
+        assert behind_a_branch(other, writes=True) == behind_a_branch(other, writes=False) == expected
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not GPU, reason="needs a GPU")
+def test_graphs_that_only_write_leave_the_same(driver: Driver, tiny: Path) -> None:
+    expected = behind_a_branch(driver, writes=False)
+    with torch.inference_mode():
+        captured = make_device_driver(tiny, captured=True)
+        for _ in range(4):
+            assert behind_a_branch(captured, writes=True) == expected
+        assert any(shape.writes for shape in captured.runner.graphs.captured)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not GPU, reason="needs a GPU")
 def test_graphs_say_the_same(driver: Driver, tiny: Path) -> None:
