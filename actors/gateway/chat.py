@@ -13,7 +13,7 @@ from ..reasoning import Markers
 from .chunks import Chunks
 from .constraints import cut_mark
 from .exchange import Exchange
-from .fields import Rules, convert, parse
+from .fields import Rules, convert, expect_fit, parse
 from .generation import News, Work, complete, stream
 from .openai_fields import IGNORED, PRIORITY, OpenAIFields, expect_choices, expect_model, sampling_of, usage
 from .reasoning import Parting, behind_reasoning, opened_by, served_markers
@@ -100,6 +100,7 @@ async def chat(room: Room, exchange: Exchange, body: bytes) -> None:
         room.service, request, max_tokens=most, max_name=name, logprobs=wanted, logprobs_name="top_logprobs"
     )
     text = room.service.chat_template.render(_messages(request.messages))
+    expect_fit(text, "messages", room.service.limits)
     prompt = await room.service.encode(text)
     markers = served_markers(room)
     if markers is not None:

@@ -50,7 +50,7 @@ async def completions(room: Room, exchange: Exchange, body: bytes) -> None:
         raise InvalidRequest("best_of", f"{request.best_of} is not n, {request.n}; choices are not ranked here")
     if request.heal and request.logprobs is not None:
         raise InvalidRequest("logprobs", "with heal, tokens begin inside the prompt; /generate tells how far")
-    prompts, _ = listed(request.prompt, "prompt", room.service.limits.vocabulary, room.options.sequences)
+    prompts, _ = listed(request.prompt, "prompt", room.service.limits, room.options.sequences)
     expect_choices(request.n, len(prompts), room.options)
     sampling = sampling_of(
         room.service, request, max_tokens=request.max_tokens, max_name="max_tokens", logprobs=request.logprobs,

@@ -16,8 +16,9 @@ import msgspec
 
 from ..errors import InvalidRequest
 from .refusal import Refusal
+from .service import Limits
 
-__all__ = ["Rules", "convert", "listed", "parse", "stops", "token_ids"]
+__all__ = ["Rules", "convert", "expect_fit", "expect_name", "listed", "parse", "stops", "token_ids"]
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -34,6 +35,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NOTHING = (False, "", [], {}, ())
+_NAME = 256  # characters
+_CHARACTERS = 256  # of one token, at most: the longest of today's models are runs of 128 spaces
 
 
 def parse(body: bytes, kind: type[T], rules: Rules) -> T:
@@ -109,10 +112,34 @@ def token_ids(value: Any, field: str, vocabulary: int) -> bytes:
     return array("i", ids).tobytes()
 
 
-def listed(value: Any, field: str, vocabulary: int, most: int) -> tuple[list[str | bytes], bool]:
+def expect_name(rid: str) -> None:
+    """Refuse a request's name that is none, or so long that every event would be."""
+    if not 0 < len(rid) <= _NAME:
+        raise InvalidRequest("rid", f"a name has 1 to {_NAME} characters")
+
+
+def expect_fit(text: str, field: str, limits: Limits) -> str:
+    """Give back a text, unless it fits the context however long its tokens are: finding that out by tokenizing takes a
+    second a megabyte.
+    """
+    if len(text) > _CHARACTERS * limits.context_length:
+        raise InvalidRequest(field, f"it has {len(text)} characters; the context holds {limits.context_length} tokens")
+    return text
+
+
+def _prompt(item: Any, field: str, limits: Limits) -> str | bytes:
+    if isinstance(item, str):
+        return expect_fit(item, field, limits)
+    count, most = len(cast("list[Any]", item)) if isinstance(item, list) else 0, limits.context_length
+    if count > most:  # before each is looked at
+        raise InvalidRequest(field, f"it has {count} tokens; the context holds {most}, output included")
+    return token_ids(item, field, limits.vocabulary)
+
+
+def listed(value: Any, field: str, limits: Limits, most: int) -> tuple[list[str | bytes], bool]:
     """Read one prompt or a batch of them: a string, token ids, or an array of either; and whether it was a batch."""
     if isinstance(value, str):
-        return [value], False
+        return [_prompt(value, field, limits)], False
     if not isinstance(value, list) or not value:
         raise InvalidRequest(
             field, f"a string, an array of token ids or a non-empty array of those is needed, not {_name(value)}"
@@ -121,8 +148,5 @@ def listed(value: Any, field: str, vocabulary: int, most: int) -> tuple[list[str
     if isinstance(items[0], (str, list)):
         if len(items) > most:
             raise InvalidRequest(field, f"{len(items)} prompts given, at most {most} allowed in one request")
-        return [
-            item if isinstance(item, str) else token_ids(item, f"{field}[{index}]", vocabulary)
-            for index, item in enumerate(items)
-        ], True
-    return [token_ids(items, field, vocabulary)], False
+        return [_prompt(item, f"{field}[{index}]", limits) for index, item in enumerate(items)], True
+    return [_prompt(items, field, limits)], False

@@ -9,7 +9,7 @@ import msgspec
 
 from ..errors import InvalidRequest
 from .exchange import Exchange
-from .fields import Rules, parse, token_ids
+from .fields import Rules, expect_fit, parse, token_ids
 from .refusal import Refusal
 from .room import Room
 
@@ -19,6 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 _LISTS = 4096  # of token ids in one /detokenize
+_TOKENS = 1 << 20  # in all of them
 _PATIENCE_S = 5.0  # what an engine gets to tell its statistics
 _PUBLIC = (
     "body_bytes", "choices", "grace_s", "header_bytes", "host", "live_requests", "port", "sequences",
@@ -170,8 +171,8 @@ async def tokenize(room: Room, exchange: Exchange, body: bytes) -> None:
     request = parse(body, TokenizeRequest, Rules())
     if (request.prompt is None) == (request.text is None):
         raise InvalidRequest("prompt", "exactly one of prompt and text is needed")
-    text = request.prompt if request.text is None else request.text
-    tokens = memoryview(await room.service.encode(text or "")).cast("i").tolist()
+    text = expect_fit(request.prompt or request.text or "", "prompt", room.service.limits)
+    tokens = memoryview(await room.service.encode(text)).cast("i").tolist()
     await exchange.reply_json(
         {"tokens": tokens, "count": len(tokens), "max_model_len": room.service.limits.context_length}
     )
@@ -181,6 +182,8 @@ async def detokenize(room: Room, exchange: Exchange, body: bytes) -> None:
     """Give the text of token ids, or of each list of them."""
     request = parse(body, DetokenizeRequest, Rules())
     given: Any = request.tokens
+    if isinstance(given, list):
+        _expect_tokens(cast("list[Any]", given))
     if not isinstance(given, list) or not given or not isinstance(given[0], list):
         await exchange.reply_json({"text": await _text(room, given, request)})
         return
@@ -188,6 +191,12 @@ async def detokenize(room: Room, exchange: Exchange, body: bytes) -> None:
     if len(lists) > _LISTS:
         raise InvalidRequest("tokens", f"{len(lists)} lists given, at most {_LISTS} allowed")
     await exchange.reply_json({"text": [await _text(room, one, request) for one in lists]})
+
+
+def _expect_tokens(given: list[Any]) -> None:
+    count = sum(len(cast("list[Any]", one)) if isinstance(one, list) else 1 for one in given[:_TOKENS])
+    if max(count, len(given)) > _TOKENS:
+        raise InvalidRequest("tokens", f"more than the {_TOKENS} allowed in one request")
 
 
 async def _text(room: Room, given: Any, request: DetokenizeRequest) -> str:

@@ -12,7 +12,7 @@ from ..messages import Delta
 from ..sampling import SamplingParams
 from .constraints import schema_text
 from .exchange import Exchange
-from .fields import Rules, convert, listed, parse, stops
+from .fields import Rules, convert, expect_name, listed, parse, stops
 from .generation import News, Work, complete, stream
 from .native_output import NativeOutput
 from .openai_fields import PRIORITY, expect_choices
@@ -117,7 +117,7 @@ async def generate(room: Room, exchange: Exchange, body: bytes) -> None:
         raise InvalidRequest("text", "exactly one of text and input_ids is needed")
     field = "text" if request.input_ids is None else "input_ids"
     given = request.text if request.input_ids is None else request.input_ids
-    prompts, batch = listed(given, field, room.service.limits.vocabulary, room.options.sequences)
+    prompts, batch = listed(given, field, room.service.limits, room.options.sequences)
     if field == "text" and not all(isinstance(prompt, str) for prompt in prompts):
         raise InvalidRequest("text", "it holds token ids; give those as input_ids")
     if field == "input_ids" and any(isinstance(prompt, str) for prompt in prompts):
@@ -248,8 +248,8 @@ def _names(room: Room, rid: str | list[str] | None, count: int, batch: bool) -> 
     names = [rid] * count if isinstance(rid, str) else rid
     if len(names) != count or (isinstance(rid, list) and not batch):
         raise InvalidRequest("rid", f"{len(names)} names given for {count} prompts")
-    if not all(0 < len(name) <= 256 for name in names):
-        raise InvalidRequest("rid", "a name has 1 to 256 characters")
+    for name in names:
+        expect_name(name)
     return names
 
 

@@ -11,7 +11,7 @@ from ..errors import InvalidRequest
 from ..messages import Finish
 from ..sampling import SamplingParams
 from .constraints import constraint_of, schema_text
-from .fields import stops
+from .fields import expect_name, stops
 from .options import GatewayOptions
 from .refusal import Refusal
 from .service import Service
@@ -88,6 +88,8 @@ def sampling_of(
     heal: bool = False,
 ) -> SamplingParams:
     """Build and check the sampling parameters; errors carry OpenAI's names.  logprobs None wants none at all."""
+    if fields.rid:
+        expect_name(fields.rid)
     bound = {"regex": fields.regex, "json_schema": schema_text(fields.json_schema), "ebnf": fields.ebnf}
     constraint: dict[str, Any] = constraint_of(fields.response_format, bound)
     sampling = SamplingParams(
