@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import repeat
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -45,7 +47,9 @@ class LiveTexts:
         """anything: what to look at where no request is known."""
         self._anything = anything
         self._live: dict[int, Output] = {}
+        self._places: dict[int, int] = {}  # of these
         self._seen = np.full(_FIRST, _LOUD, np.int32)
+        self._passing = self._nobodys(_FIRST)
         self._free = list(range(_FIRST - 1, 0, -1))
         self._found: _Found | None = None  # of the last step, as long as nobody comes or goes
 
@@ -58,6 +62,8 @@ class LiveTexts:
             self._grow()
         output.place = self._free.pop()
         self._live[request] = output
+        self._places[request] = output.place
+        self._passing[output.place] = output.passing
         self._found = None
         self.fed(output)
 
@@ -71,7 +77,8 @@ class LiveTexts:
         if output is not None:
             self._look(output)
             self._seen[output.place] = _LOUD
-            self._free.append(output.place)
+            self._passing[output.place] = self._anything
+            self._free.append(self._places.pop(request))
             self._found = None
             output.place = 0
         return output
@@ -117,18 +124,24 @@ class LiveTexts:
         found = self._found
         if found is None or found.requests != requests:
             numbers = tuple(np.frombuffer(requests, np.int64).tolist())
-            places = np.zeros(len(numbers), np.int64)
+            places = np.fromiter(map(self._places.get, numbers, repeat(0)), np.int64, len(numbers))
+            lets = self._passing[places]
+            passing = lets[0] if len(lets) else self._anything
             groups: dict[Passing, list[int]] = {}
-            for index, number in enumerate(numbers):
-                if (output := self._live.get(number)) is not None:
-                    places[index] = output.place
-                    groups.setdefault(output.passing, []).append(index)
-            passing = next(iter(groups), self._anything)
-            apart = [(other, np.array(group, np.int64)) for other, group in groups.items() if other is not passing]
+            for index in (lets != passing).nonzero()[0].tolist():
+                groups.setdefault(lets[index], []).append(index)
+            apart = [(other, np.array(group, np.int64)) for other, group in groups.items()]
             found = self._found = _Found(requests, numbers, places, passing, apart)
         return found
 
+    def _nobodys(self, places: int) -> npt.NDArray[Any]:
+        """Make a table of what is let pass, for so many places that nobody has."""
+        table = np.empty(places, np.object_)
+        table.fill(self._anything)
+        return table
+
     def _grow(self) -> None:
         known = len(self._seen)
+        self._passing = np.concatenate((self._passing, self._nobodys(known)))
         self._seen = np.concatenate((self._seen, np.full(known, _LOUD, np.int32)))
         self._free = list(range(2 * known - 1, known - 1, -1))
