@@ -16,10 +16,12 @@ from .lasting import keep_lasting, open_many, take_turns
 from .statistics_line import statistics_line
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ..actors.engine import Engine
     from ..actors.gateway import GatewayOptions
 
-__all__ = ["add", "report", "serve"]
+__all__ = ["add", "pass_over_tls", "report", "serve"]
 
 
 def add(commands: Any) -> None:
@@ -158,11 +160,26 @@ def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
     return error
 
 
+def pass_over_tls(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handle what an event loop has nobody for: a TLS connection that its client ended untidily is nothing to report.
+
+    asyncio would tell forty lines of each: a client whose last words cross with the server's goodbye is enough.
+    """
+    import ssl
+
+    error = context.get("exception")
+    if not isinstance(_first(error) if isinstance(error, BaseExceptionGroup) else error, ssl.SSLError):
+        loop.default_exception_handler(context)
+
+
 async def _serve(engine: Engine, options: GatewayOptions, log_interval_s: float | None) -> None:
+    import asyncio
+
     import anyio
 
     from ..actors.gateway import Address, Gateway
 
+    asyncio.get_running_loop().set_exception_handler(pass_over_tls)
     # Entered first, so that a signal during the start is not lost and ends it in order.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with anyio.create_task_group() as group:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import io
 import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -178,6 +180,20 @@ def test_serve_answers_and_a_signal_ends_it(server: tuple[subprocess.Popen[str],
     assert process.returncode == 0
     assert "stopping" in rest
     assert "Traceback" not in rest
+
+
+def test_a_tls_connection_that_ends_untidily_is_no_news_and_anything_else_is(caplog: pytest.LogCaptureFixture):
+    loop = asyncio.new_event_loop()
+    untidy = ssl.SSLError(1, "application data after close notify")
+    try:
+        serve.pass_over_tls(loop, {"message": "a client", "exception": untidy})
+        serve.pass_over_tls(loop, {"message": "a client", "exception": ExceptionGroup("all", [untidy])})
+        assert not caplog.records
+        serve.pass_over_tls(loop, {"message": "a bug", "exception": KeyError("x")})
+        serve.pass_over_tls(loop, {"message": "a task was destroyed"})
+    finally:
+        loop.close()
+    assert [record.getMessage() for record in caplog.records] == ["a bug", "a task was destroyed"]
 
 
 def test_serve_on_a_taken_address_says_so_before_it_loads_a_model(
