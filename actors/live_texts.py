@@ -129,8 +129,9 @@ class LiveTexts:
             passing = lets[0] if len(lets) else self._anything
             groups: dict[Passing, list[int]] = {}
             for index in (lets != passing).nonzero()[0].tolist():
-                groups.setdefault(lets[index], []).append(index)
-            apart = [(other, np.array(group, np.int64)) for other, group in groups.items()]
+                other: Passing = lets[index]
+                groups.setdefault(other, []).append(index)
+            apart = [(let, np.array(group, np.int64)) for let, group in groups.items()]
             found = self._found = _Found(requests, numbers, places, passing, apart)
         return found
 
