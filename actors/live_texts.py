@@ -126,12 +126,11 @@ class LiveTexts:
             numbers = tuple(np.frombuffer(requests, np.int64).tolist())
             places = np.fromiter(map(self._places.get, numbers, repeat(0)), np.int64, len(numbers))
             lets = self._passing[places]
-            passing = lets[0] if len(lets) else self._anything
+            passing: Passing = lets.item(0) if len(lets) else self._anything
             groups: dict[Passing, list[int]] = {}
             for index in (lets != passing).nonzero()[0].tolist():
-                other: Passing = lets[index]
-                groups.setdefault(other, []).append(index)
-            apart = [(let, np.array(group, np.int64)) for let, group in groups.items()]
+                groups.setdefault(lets.item(index), []).append(index)
+            apart = [(other, np.array(group, np.int64)) for other, group in groups.items()]
             found = self._found = _Found(requests, numbers, places, passing, apart)
         return found
 
