@@ -11,7 +11,9 @@ tokens, so that nothing but the branches is cached.
 limit: a decode step of the joined row, which no join can go below; aim: that and 2 ms.
 
     python bench/join.py [--model embedded] [--device cpu] [--load-format auto] [--branches 16] [--branch-tokens 32]
-    python bench/join.py --model FOLDER --device cuda --load-format dummy --branch-tokens 1024
+    python bench/join.py --model FOLDER --device cuda --load-format dummy --branch-tokens 1024 [--pause-ms 20]
+
+Without a pause, the step that writes the branches' last tokens may be on its way when the join is asked for.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ async def first_token(engine: Engine, prompt: Prompt) -> tuple[float, float, int
     return 1e3 * (times[0] - begun), 1e3 * (times[-1] - times[0]) / (AFTER - 1), cached
 
 
-async def round_of(engine: Engine, branches: int, size: int, seed: int) -> dict[str, float]:
+async def round_of(engine: Engine, branches: int, size: int, seed: int, pause_ms: float = 0.0) -> dict[str, float]:
     """Run one round: branches, the join, and, from other branches' tokens, the same as text."""
     rng = np.random.default_rng(seed)
     vocabulary = min(engine.limits.vocabulary, 250)
@@ -75,6 +77,8 @@ async def round_of(engine: Engine, branches: int, size: int, seed: int) -> dict[
         whole = stem + [token for line in lines for token in line] + rng.integers(0, vocabulary, TAIL).tolist()
         joins = pack_joins([(STEM, branches, *(word for line in lines for word in (len(line), 0)))])
         prompt = Prompt(tokens=pack(whole), joins=b"" if kind == "text" else joins)
+        if pause_ms:
+            await asyncio.sleep(pause_ms / 1e3)
         found[f"{kind}_ms"], found[f"{kind}_step_ms"], cached = await first_token(engine, prompt)
         found[f"{kind}_computed"] = len(whole) - cached
     return found
@@ -95,7 +99,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, float]:
         if engine.limits.context_length < context:
             raise SystemExit(f"{context} positions are needed, the model has {engine.limits.context_length}")
         rounds = [
-            await round_of(engine, arguments.branches, arguments.branch_tokens, seed)
+            await round_of(engine, arguments.branches, arguments.branch_tokens, seed, arguments.pause_ms)
             for seed in range(arguments.rounds + 2)
         ][2:]  # the first compile and capture
         device = engine.limits.device
@@ -112,6 +116,7 @@ def main() -> None:
     parser.add_argument("--branches", type=int, default=16)
     parser.add_argument("--branch-tokens", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pause-ms", type=float, default=0.0, help="between the branches' ends and the join")
     parser.add_argument("--json", type=Path, default=RESULTS / "join.json")
     arguments = parser.parse_args()
     name = arguments.model
@@ -136,6 +141,7 @@ def main() -> None:
         "branches": arguments.branches,
         "branch_tokens": arguments.branch_tokens,
         "rounds": arguments.rounds,
+        "pause_ms": arguments.pause_ms,
         **figures,
     }
     arguments.json.write_text(json.dumps(told, indent=1) + "\n")

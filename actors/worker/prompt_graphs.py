@@ -160,7 +160,9 @@ class PromptGraphs:
         prefixes.write((sent[own : own + begun], sent[own + begun :]), rows.tables)
         hidden_RC = self._launch(words, _Key(room, self._sharing(groups, extend_groups)))
         count = len(sampled)
-        sampled_N, ends_N = split(words, room).by_row_5R[3:, :count].long()
+        *_, sampled_N, ends_N = split(words, room).by_row_5R[:, :count]
+        # Each a tensor of its own: a kernel is compiled anew for one that does not begin where memory does.
+        sampled_N, ends_N = sampled_N.long(), ends_N.long()
         return Computed(hidden_RC[:count], Sampled(sampled.astype(np.int64), sampled_N, ends), ends_N)
 
     def _sharing(self, groups: PackedGroups | None, extend_groups: PackedGroups | None) -> Sharing:
