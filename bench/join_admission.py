@@ -67,7 +67,8 @@ class Bench:
                 return
             step = pending.popleft()
             begun = np.array([extend.row for extend in step.extends if extend.sample], np.int32)
-            rows = np.concatenate((begun, np.frombuffer(step.decode_rows, np.int32)))
+            decoding = np.frombuffer(b"" if step.writes else step.decode_rows, np.int32)
+            rows = np.concatenate((begun, decoding))
             tokens = self._rng.integers(0, 250, len(rows)).astype(np.int32)
             settle(self.state, StepDone(step.number, rows.tobytes(), tokens.tobytes()))
             if (news := self.state.news.take(step.number)) is not None:

@@ -118,7 +118,8 @@ class Idle:
         rows.lengths[decodes] += 1
         rows.prefixes.tell()
         self._marks.note("begun")
-        sampled = np.concatenate((np.array([one.row for one in step.extends if one.sample], np.int32), decodes))
+        begun = np.array([extend.row for extend in step.extends if extend.sample], np.int32)
+        sampled = begun[:0] if step.writes else np.concatenate((begun, decodes))
         tokens = self._rng.integers(0, VOCABULARY, len(sampled)).astype(np.int32)
         self._done[step.number] = StepDone(step.number, sampled.tobytes(), tokens.tobytes())
         return Pass(step.number, time.perf_counter())
