@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -155,6 +156,8 @@ class Dispatcher(Actor[ToDispatcher]):
             self._wires.scheduler.post(self._generate(submit.request, entry, released=self._released))
         except MailboxFull:
             self._forget(submit.request, "refused")
+            with suppress(MailboxFull):  # the detokenizer may have been told before the scheduler had no room
+                self._wires.detokenizer.post(Close(submit.request))
             self.reply().fail(Overloaded("the scheduler is behind with its mail"))
             return
         self._released = ()

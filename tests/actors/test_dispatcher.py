@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
 import numpy as np
 import pytest
 
-from callboard.actors.core import Message, Supervisor
+from callboard.actors.core import MailboxFull, Message, Ref, Supervisor
 from callboard.actors.dispatcher import Dispatcher, DispatcherOptions
 from callboard.actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
 from callboard.actors.messages import (
@@ -28,6 +29,7 @@ from callboard.actors.messages import (
     Reconcile,
     Resumed,
     Submit,
+    ToScheduler,
 )
 from callboard.actors.reader import Reader
 from callboard.actors.sampling import SamplingParams
@@ -70,6 +72,26 @@ async def stage(**options) -> AsyncIterator[Stage]:
         made.wires.detokenizer = await supervisor.spawn(lambda: Collector(made.detokenizer), name="detokenizer")
         made.wires.dispatcher = await supervisor.spawn(lambda: Dispatcher(made.wires, settings), name="dispatcher")
         yield made
+
+
+class _Full:
+    """The address of an actor that is far behind with its mail."""
+
+    def post(self, message: Message) -> None:
+        raise MailboxFull("scheduler", 1)
+
+
+async def test_a_request_for_which_the_scheduler_has_no_room_leaves_nothing_behind() -> None:
+    async with stage() as made:
+        scheduler, made.wires.scheduler = made.wires.scheduler, cast("Ref[ToScheduler]", _Full())
+        with pytest.raises(Overloaded, match="the scheduler is behind with its mail"):
+            await made.submit(1, tag="one")
+        await until(lambda: any(isinstance(message, Close) and message.request == 1 for message in made.detokenizer))
+        made.wires.scheduler = scheduler
+        await made.submit(1, tag="one")
+        assert [type(message) for message in made.detokenizer[:2]] == [Open, Close]
+        statistics = await made.wires.dispatcher.ask(DispatcherStatistics())
+    assert (statistics["live"], statistics["ended_refused"]) == (1, 1)
 
 
 async def test_an_admitted_request_goes_to_the_scheduler_with_a_seed_and_room() -> None:
