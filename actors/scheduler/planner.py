@@ -132,7 +132,7 @@ class Planner:
         """Name the rows that decode in this step."""
         state = self._state
         chosen = state.rows.decoding.nonzero()[0]
-        return self._hold_back(chosen) if state.flights and state.rows.bound[chosen].any() else chosen
+        return self._hold_back(chosen) if state.flights and state.rows.bound_rows else chosen
 
     def _hold_back(self, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Leave out, of rows that decode, some with a grammar that a step in flight may send on another way.

@@ -31,7 +31,7 @@ class Rows:
     first sample (the prompt and what earlier lives wrote).  tokens: those behind what the cache held, and the output.
     outputs: output tokens known.  limit: the most it may come
     to hold.  last_step: the last step the row takes part in.  decoding: takes part in the next step.
-    bound: has a grammar.  surplus: the last step whose token of it nobody wants.
+    bound: has a grammar; bound_rows: how many have.  surplus: the last step whose token of it nobody wants.
     stretches: how often tokens were forced on it.
     ended: its terminal event is out (or nobody wants it).  leaving: ended or to be retracted, but still in flight.
     """
@@ -50,6 +50,7 @@ class Rows:
         self.surplus = np.full(max_rows, -1, np.int64)
         self.decoding = np.zeros(max_rows, np.bool_)
         self.bound = np.zeros(max_rows, np.bool_)
+        self.bound_rows = 0
         self.ended = np.zeros(max_rows, np.bool_)
         self.leaving = np.zeros(max_rows, np.bool_)
         self.taken = np.zeros(max_rows, np.bool_)
@@ -85,6 +86,7 @@ class Rows:
         self.taken[row] = True
         if sampling.constraint is not None:
             self.bound[row] = True
+            self.bound_rows += 1
         if sampling.return_logprob or sampling.top_logprobs_num:
             self.logprobs[row] = True
         if not self._ends.issuperset(request.stops):
@@ -102,7 +104,10 @@ class Rows:
         self.request[row] = self.node[row] = None
         self.spare[row] = _NONE
         self.taken[row] = self.decoding[row] = self.ended[row] = self.leaving[row] = False
-        self.bound[row] = self.logprobs[row] = False
+        if self.bound[row]:
+            self.bound[row] = False
+            self.bound_rows -= 1
+        self.logprobs[row] = False
         self.length[row] = self.shared[row] = self.duplicates[row] = 0
         self.limit[row] = self.expected[row] = self.stretches[row] = 0
         self.last_step[row] = self.surplus[row] = -1
