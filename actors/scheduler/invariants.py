@@ -52,6 +52,7 @@ def check_state(state: State) -> None:
     slots = np.sort(np.concatenate(owned))
     assert np.array_equal(slots, np.arange(state.memory.total)), "a slot is owned twice, or by nobody"
     assert rows.free + int(rows.taken.sum()) == rows.max_rows, "a row is neither free nor taken"
+    assert rows.bound_rows == rows.bound.sum(), "other rows have a grammar than are counted"
     assert not (rows.leaving & rows.taken & rows.decoding).any(), "a leaving row would decode"
     locked = 0
     for row in np.flatnonzero(rows.taken).tolist():
