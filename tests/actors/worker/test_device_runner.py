@@ -362,7 +362,7 @@ def test_rows_with_cuts_have_graphs_of_their_own(tiny: Path) -> None:
             for sampling in (WARM, cut):
                 wanted = launched.generate([5, 9, 200], sampling, 8, seed=3)
                 assert captured.generate([5, 9, 200], sampling, 8, seed=3) == wanted
-        assert captured.runner.graphs.captured == ((1, -1, False), (1, -1, True))
+        assert captured.runner.graphs.captured == ((1, -1, False, False), (1, -1, True, False))
 
 
 @pytest.mark.gpu

@@ -301,7 +301,7 @@ def test_graphs_give_what_their_kernels_do_and_nothing_waits(tiny: Path) -> None
                 seen += [driver.runner.collect(running) for running in launched]
             told.append(seen)
         captured = runner_of(driver).prompts.captured
-    assert captured == (Room(64, 4, 0), Room(64, 4, 8, short=True))
+    assert captured == (Room(64, 4, 0), Room(16, 4, 8, short=True))
     assert driver.runner.statistics()["prompt_graphs"] == 2
     for one, other in zip(*told, strict=True):
         assert_same(one, other)
