@@ -1,4 +1,4 @@
-"""Which kernels attend: on a GPU ours, but for whole long prompts cuDNN's, which are faster there; others if told."""
+"""Which kernels attend: on a GPU ours, and cuDNN's where that is faster for whole long prompts; others if told."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ __all__ = ["Computed", "PromptGraphs", "tokens_at_most"]
 # A layer's kernels are launched in about so long; the device multiplies at about this rate (H200, Qwen3-0.6B).
 _LAUNCH_S = 300e-6
 _RATE = 4e14
-# Whole prompts from here on are faster in cuDNN's attention, which is not captured.
+# Whole prompts from here on may be faster in cuDNN's attention, which is not captured.
 _LONG_PROMPT = 2048
 
 _TOKENS = (16, 64, 128, 256, 512, 768, 1024, 1536, 2048, 3072, 4096)

@@ -13,15 +13,21 @@ from ..hopper import has_hopper_gluon
 from .tree import tree_tiles
 from .tree_tuning import TreeTile
 
-__all__ = ["attend_shared", "can_specialise"]
-
-# Of 65,536 registers three times four warps have 168 a thread: those that copy give theirs to those that multiply.
-_COPY_WARPS, _COPY_REGISTERS, _REGISTERS = 4, 72, 216
+__all__ = ["attend_shared", "can_specialise", "specialised_warps"]
 
 
 def can_specialise(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     """Tell whether the kernel with specialised warps can be had."""
     return head_dim in {64, 128} and has_hopper_gluon(device, dtype)
+
+
+def specialised_warps(keys: int, stages: int) -> dict[str, int]:
+    """Tell kernels on hopper_blocks.py how their warps are specialised.
+
+    Of 65,536 registers three times four warps have 168 a thread: those that copy give theirs to those that multiply.
+    """
+    warps = {"COPY_WARPS": 4, "COPY_REGISTERS": 72, "REGISTERS": 216, "num_warps": 4}
+    return {"BLOCK_N": keys, "STAGES": stages, **warps}
 
 
 def attend_shared(
@@ -51,16 +57,7 @@ def attend_shared(
     if specialised and tile.specialised and entries_SE.dtype == q_RHD.dtype:
         from .tree_hopper import specialised_tiles
 
-        specialised_tiles[(tile.programs,)](
-            *given,
-            **known,
-            BLOCK_N=tile.keys,
-            STAGES=tile.stages,
-            COPY_WARPS=_COPY_WARPS,
-            COPY_REGISTERS=_COPY_REGISTERS,
-            REGISTERS=_REGISTERS,
-            num_warps=4,
-        )
+        specialised_tiles[(tile.programs,)](*given, **known, **specialised_warps(tile.keys, tile.stages))
         return
     tree_tiles[(tile.programs,)](
         *given,

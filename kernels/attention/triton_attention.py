@@ -19,10 +19,9 @@ from torch import Tensor
 from ..early import launches_early
 from ..kv_pool import KVPool
 from .decode import decode_items
-from .extend import extend_tiles
+from .extend_launch import SharedParts, TileScratch, attend_tiles
 from .flash_extend import FlashPlan, can_cudnn, can_flash, cudnn_extend, flash_extend, plan_flash
 from .interface import Attention, AttentionBatch
-from .merging import merge_tiles
 from .row_groups import Groups, PackedGroups, RowGroups
 from .tree_launch import attend_shared, can_specialise
 from .tree_plan import TreePlanner
@@ -43,8 +42,8 @@ class TritonAttention(Attention):
     dtype: of queries and results.  kv_dtype: of the pool, the same unless given, or float8_e4m3fn; a pool of either is
     read rightly, and what pays is told by this one.
     extend: by our kernel ("triton"), or by torch's FlashAttention ("flash"), or by cuDNN where whole long prompts
-    extend and by FlashAttention else ("cudnn"), or by ours else ("auto").  What a library cannot do (float32, a soft
-    cap) ours does.
+    extend and by FlashAttention else ("cudnn"), or by ours, and by cuDNN where whole long prompts extend and warps of
+    ours are not specialised ("auto").  What a library cannot do (float32, a soft cap) ours does.
     tree: how rows with a common prefix attend to it together; None if they never do.
 
     A plan with decoding rows alone reads nothing of the host but the number of rows and the kind of groups, so plan and
@@ -107,17 +106,14 @@ class TritonAttention(Attention):
         self._parts_WHD = torch.empty(items, heads, head_dim, dtype=torch.float32, device=device)
         self._lse_WH = torch.empty(items, heads, dtype=torch.float32, device=device)
         self._arrived_RK = torch.zeros(max_rows, kv_heads, dtype=torch.int32, device=device)
-        # Of tiles of both kinds in turn: as many parts, and as many lines of parts, as either may have.
-        parts = [2 * extend_shares(kv_heads, tile) * kv_heads for tile in (self._tile, self._short)]
-        lines = max(count * tile.lines for count, tile in zip(parts, (self._tile, self._short), strict=True))
-        self._tile_parts_XD = torch.empty(lines, head_dim, dtype=torch.float32, device=device)
-        self._tile_lse_X = torch.empty(lines, dtype=torch.float32, device=device)
-        self._tile_arrived_X = torch.zeros(max(parts), dtype=torch.int32, device=device)
+        self._tile_scratch = TileScratch((self._tile, self._short), kv_heads, head_dim, device)
         self._dtype = dtype
         if self.windows and 0 not in self.windows:
             tree = None
-        wanted = tree is not None and any(tile.specialised for tile in tree.tiles)
+        wanted = self._tile.specialised or (tree is not None and any(tile.specialised for tile in tree.tiles))
         self._specialised = wanted and can_specialise(device, dtype, head_dim)
+        if self.extend == "auto" and self._specialised and self._tile.specialised and kv_dtype in {None, dtype}:
+            self.extend = "triton"  # as fast as cuDNN where that is best
         self._tree: TreePlanner | None = None
         if tree is not None:
             self._tree = TreePlanner(
@@ -137,8 +133,7 @@ class TritonAttention(Attention):
     def scratch_bytes(self) -> int:
         """Tell how much memory parts of rows take, allocated once."""
         rows = self._parts_WHD.nbytes + self._lse_WH.nbytes + self._arrived_RK.nbytes
-        tiles = self._tile_parts_XD.nbytes + self._tile_lse_X.nbytes + self._tile_arrived_X.nbytes
-        return rows + tiles + self._shared_PHD.nbytes + self._shared_lse_PH.nbytes
+        return rows + self._tile_scratch.size_bytes + self._shared_PHD.nbytes + self._shared_lse_PH.nbytes
 
     def pack(self, groups: RowGroups, rows: int) -> PackedGroups | None:
         return None if self._tree is None else self._tree.pack(groups, rows)
@@ -204,64 +199,32 @@ class TritonAttention(Attention):
     def _extend(
         self, q_THD: Tensor, entries_SE: Tensor, plan: TritonPlan, tiles: Tiles, window: int, out_THD: Tensor
     ) -> None:
-        tile, device = plan.tile, q_THD.device
-        groups = None if window else plan.extend_groups
-        shared_PHD = shared_lse_PH = None
+        groups, device = None if window else plan.extend_groups, q_THD.device
+        shared = None
         if groups is not None:
             shared_PHD = torch.empty(groups.parts, self.heads, self.head_dim, dtype=torch.float32, device=device)
             shared_lse_PH = torch.empty(groups.parts, self.heads, dtype=torch.float32, device=device)
             q_EHD = q_THD[: plan.extend_tokens]
             self._share(q_EHD, entries_SE, plan.table_RL, groups, shared_PHD, shared_lse_PH)
-        early = self._dependent and tile is self._short
-        extend_tiles[(len(tiles.parts_X8), self.kv_heads)](
+            shared = SharedParts(groups.words_W, shared_PHD, shared_lse_PH)
+        attend_tiles(
+            plan.tile,
+            self._specialised,
             q_THD,
             entries_SE,
             plan.table_RL,
-            tiles.parts_X8,
+            tiles,
             out_THD,
-            self._tile_parts_XD,
-            self._tile_lse_X,
-            self._tile_arrived_X,
-            None if groups is None else groups.words_W,
-            shared_PHD,
-            shared_lse_PH,
+            self._tile_scratch,
+            shared,
             plan.extend_tokens,
-            q_THD.stride(0),
-            plan.table_RL.stride(0),
-            SCALE=self.scale,
-            SOFT_CAP=self.soft_cap,
-            WINDOW=window,
-            KV_HEADS=self.kv_heads,
-            G=self._group,
-            D=self.head_dim,
-            BLOCK_D=self._block_d,
-            BLOCK_M=tile.lines,
-            BLOCK_N=tile.keys,
-            FEW=tile.few,
-            HAS_GROUPS=groups is not None,
-            DEPENDENT=early,
-            UPCAST=self._upcast,
-            num_warps=tile.warps,
-            num_stages=tile.stages,
-            launch_pdl=early,
+            kv_heads=self.kv_heads,
+            scale=self.scale,
+            soft_cap=self.soft_cap,
+            window=window,
+            short=plan.tile is self._short,
+            early=self._dependent,
         )
-        if len(tiles.many_V8):
-            merge_tiles[(len(tiles.many_V8), self.kv_heads, tile.lines // 2)](
-                tiles.many_V8,
-                self._tile_parts_XD,
-                self._tile_lse_X,
-                out_THD,
-                KV_HEADS=self.kv_heads,
-                G=self._group,
-                D=self.head_dim,
-                BLOCK_D=self._block_d,
-                BLOCK_M=tile.lines,
-                LINES=2,
-                AT_ONCE=16,
-                DEPENDENT=early,
-                num_warps=2,
-                launch_pdl=early,
-            )
 
     def _share(
         self,

@@ -106,7 +106,7 @@ def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int, 
         tiles = (batch.room + extends * (queries - 1)) // queries
     else:
         tiles = sum(-(-count // queries) for count in batch.query_lengths[:extends])
-    again = shares // few if few else 0
+    again = shares // few if few and _may_split(batch, queries, shares, smallest, few) else 0
     tiles_X8 = torch.zeros(tiles + shares + again, 8, dtype=torch.int32, device=starts_R1.device)
     block_r, block_p = _block(extends)
     list_extend_tiles[(1,)](
@@ -127,6 +127,15 @@ def list_tiles(batch: AttentionBatch, queries: int, shares: int, smallest: int, 
         BLOCK_P=block_p,
     )
     return Tiles(tiles_X8[: tiles + shares], tiles_X8[tiles + shares :])
+
+
+def _may_split(batch: AttentionBatch, queries: int, shares: int, smallest: int, few: int) -> bool:
+    """Tell whether a tile may have more than `few` parts, by what the host knows: list_extend_tiles says the same."""
+    if batch.room or batch.extend_groups is not None:
+        return True
+    rows = list(zip(batch.query_lengths[: batch.extends], batch.lengths, strict=False))
+    share = max(-(-sum(-(-count // queries) * keys for count, keys in rows) // shares), smallest)
+    return any((keys + share // 2) // share > few for _, keys in rows)
 
 
 def extend_shares(kv_heads: int, tile: ExtendTile) -> int:

@@ -14,6 +14,8 @@ class ExtendTile:
     programs, smallest_part: where few tiles would leave the device idle, their keys are split over programs too, up to
     about so many, with no fewer keys a part.  few: tiles of more parts are merged by a kernel of their own, which is
     launched for any step; 0: by the last of their programs, one part after the other.
+    specialised: by the kernel of extend_hopper.py where that can be had; then `warps` and what `stages` means are its
+    own, and `programs` is how many are launched.
     """
 
     lines: int = 128
@@ -23,6 +25,7 @@ class ExtendTile:
     programs: int = 264
     smallest_part: int = 256
     few: int = 0
+    specialised: bool = False
 
     def __post_init__(self) -> None:
         for name in ("lines", "keys", "warps"):
@@ -36,11 +39,17 @@ class ExtendTile:
             raise ValueError(f"ExtendTile: few is {self.few}; it must be at least 0")
         if min(self.lines, self.keys) < 16:
             raise ValueError(f"ExtendTile: lines is {self.lines}, keys is {self.keys}; a matrix unit's side is 16")
+        if self.specialised and (self.lines != 128 or self.keys > 128 or self.stages < 2 or self.few != 1):
+            raise ValueError(
+                f"ExtendTile: it has {self.lines} lines, {self.keys} keys, {self.stages} stages, and few is {self.few};"
+                " one that is specialised has 128 lines, at most 128 keys, at least 2 stages, and few is 1"
+            )
 
     def fitted(self, heads: int, key_bytes: int) -> ExtendTile:
         """Take at least so many lines, and fewer keys where one has more than the 256 bytes that tiles are made for."""
         keys = max(16, min(self.keys, self.keys * 256 // key_bytes))
-        return replace(self, lines=max(self.lines, heads), keys=keys)
+        lines = max(self.lines, heads)
+        return replace(self, lines=lines, keys=keys, specialised=self.specialised and lines == self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,6 @@ class Tuning:
 
     decode: DecodeTile = DecodeTile()
     own: DecodeTile = DecodeTile(keys=32, warps=1, programs=1056, smallest_part=32)
-    extend: ExtendTile = ExtendTile()
+    extend: ExtendTile = ExtendTile(programs=132, few=1, specialised=True)
     short: ExtendTile = ExtendTile(lines=64, keys=64, warps=4, stages=5, smallest_part=64, few=3)
     few_tokens: int = 64

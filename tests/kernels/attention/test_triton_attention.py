@@ -234,6 +234,16 @@ def test_a_tile_is_told_when_to_be_merged_apart_by_a_number() -> None:
         ExtendTile(few=-1)
 
 
+def test_a_tile_that_cannot_be_specialised_is_refused() -> None:
+    with pytest.raises(ValueError, match="it has 128 lines, 128 keys, 3 stages, and few is 0; one that is specialised"):
+        ExtendTile(specialised=True)
+
+
+def test_where_warps_cannot_be_specialised_the_other_kernel_does_the_work() -> None:
+    tile = ExtendTile(128, 16, few=1, specialised=True)
+    check(draw(MIXED, (4, 2, 16)), (4, 2, 16), tuning=Tuning(decode=ROW, own=ROW, extend=tile, short=tile))
+
+
 def test_more_rows_than_it_was_made_for_are_refused() -> None:
     attention = TritonAttention(4, 2, 16, max_rows=2, device=DEVICE, dtype=torch.float32)
     with pytest.raises(ValueError, match="it has 3 rows; TritonAttention was made for 2"):
