@@ -96,9 +96,8 @@ class Performer(Actor[Message]):
     async def _play(self, scope: anyio.CancelScope) -> None:
         try:
             await play(self._call, self._stream)
-        except (
-            SystemExit
-        ):  # every reader of the state gets Aborted, whose cause it is; the loop is not this body's to end
+        except SystemExit:
+            # Every reader of the state gets Aborted, whose cause it is; the loop is not this body's to end.
             return
         except Exception as error:
             if self._stream.error is not error:  # else every reader of the state gets it from there
