@@ -50,9 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"callboard: {' '.join(str(error).split())}", file=sys.stderr)  # a library's may have many lines
         return 2
     except BrokenPipeError:  # `callboard run ... | head`: who read has had enough, and nobody is there to be told
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # or Python complains when it writes out the rest
+        # Or Python complains when it writes out the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:  # an address that is taken, a file that is not there
         print(f"callboard: {_told(error)}", file=sys.stderr)

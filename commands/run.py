@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ from .user_failure import UserFailure, tell_failure
 
 if TYPE_CHECKING:
     from ..actors.engine import Engine
-    from ..lang import Program, Recording
+    from ..lang import Program, ProgramState, Recording
 
 __all__ = ["add", "find_program", "read_arguments", "run"]
 
@@ -83,16 +85,24 @@ async def _show(engine: Engine, program: Program, given: dict[str, Any]) -> int:
     state = await program.arun(**given, backend=engine, stream=True)
     text = ""
     try:
-        async for text in state.text_async_iter():
-            print(text, end="", flush=True)
-        if (error := await state.aerror()) is not None:
-            raise error
-    except Exception as error:
-        raise UserFailure from error
+        async with aclosing(_texts(state)) as texts:
+            async for text in texts:
+                print(text, end="", flush=True)
     finally:
         if text and not text.endswith("\n"):
             print(flush=True)
     return 0
+
+
+async def _texts(state: ProgramState) -> AsyncGenerator[str]:
+    """Give a program's text as it grows; UserFailure is raised from what its body raises, and from nothing else."""
+    try:
+        async for text in state.text_async_iter():
+            yield text
+        if (error := await state.aerror()) is not None:
+            raise error
+    except Exception as error:
+        raise UserFailure from error
 
 
 def read_arguments(texts: list[str], jsons: list[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class UserFailure(Exception):
-    """Raised when a user's file fails as it is imported; the cause is what it raised."""
+    """Raised when a user's file fails as it is imported, or its program as it runs; the cause is what it raised."""
 
 
 def tell_failure(error: BaseException, file: Path) -> str:

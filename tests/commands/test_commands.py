@@ -103,10 +103,18 @@ import callboard as cb
 @cb.function
 def greet(s, name):
     s += f"Hello {name}" + cb.gen("rest", max_tokens=2)
+
+@cb.function
+def lines(s):
+    for _ in range(9):
+        s += "A whole line.\\n"
+        s.sync()
 """
 
 
-@pytest.mark.parametrize("command", [["chat", "Count to 20."], ["run", "greet.py", "--arg", "name=Ann"]])
+@pytest.mark.parametrize(
+    "command", [["chat", "Count to 20."], ["run", "greet.py:greet", "--arg", "name=Ann"], ["run", "greet.py:lines"]]
+)
 def test_who_stops_reading_is_told_nothing(command: list[str], tmp_path: Path):
     (tmp_path / "greet.py").write_text(GREET)
     with subprocess.Popen(
