@@ -24,7 +24,7 @@ from callboard.actors.core import (
     Supervisor,
 )
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("no_hang")]
 
 
 class Note(Message, frozen=True):
@@ -74,12 +74,6 @@ class Recorder(Actor[Message]):
             case _:
                 pass
         return None
-
-
-@pytest.fixture(autouse=True)
-async def no_hang() -> Any:
-    with anyio.fail_after(30):
-        yield
 
 
 async def settle() -> None:
