@@ -72,6 +72,8 @@ def attend_tiles(
     """
     heads, head_dim = q_THD.shape[1:]
     parts = (scratch.parts_XD, scratch.lse_X)
+    given = (q_THD, entries_SE, table_RL, tiles.parts_X8, out_THD, *parts, scratch.arrived_X)
+    strides = (q_THD.stride(0), table_RL.stride(0))
     known = {"KV_HEADS": kv_heads, "G": heads // kv_heads, "D": head_dim}
     block_d = max(16, triton.next_power_of_2(head_dim))
     alike = q_THD.dtype == entries_SE.dtype == out_THD.dtype
@@ -80,16 +82,9 @@ def attend_tiles(
 
         works = len(tiles.parts_X8) * kv_heads
         specialised_extends[(min(works, tile.programs),)](
-            q_THD,
-            entries_SE,
-            table_RL,
-            tiles.parts_X8,
-            out_THD,
-            *parts,
-            scratch.arrived_X,
+            *given,
             works,
-            q_THD.stride(0),
-            table_RL.stride(0),
+            *strides,
             SCALE=scale,
             SOFT_CAP=soft_cap,
             **known,
@@ -97,17 +92,10 @@ def attend_tiles(
         )
     else:
         extend_tiles[(len(tiles.parts_X8), kv_heads)](
-            q_THD,
-            entries_SE,
-            table_RL,
-            tiles.parts_X8,
-            out_THD,
-            *parts,
-            scratch.arrived_X,
+            *given,
             *((None, None, None) if shared is None else (shared.words_W, shared.parts_PHD, shared.lse_PH)),
             tokens,
-            q_THD.stride(0),
-            table_RL.stride(0),
+            *strides,
             SCALE=scale,
             SOFT_CAP=soft_cap,
             WINDOW=window,
