@@ -39,31 +39,30 @@ class Detokenizer(Actor[ToDetokenizer]):
         self._wires = wires
         self._make_text = make_text
         self._ordinary = {skip: Ordinary(make_text(skip)) for skip in (False, True)}
-        self._live = LiveTexts(self._ordinary[False].passing(frozenset()))
+        self._live = LiveTexts(self._ordinary[False].passing(frozenset()), self._output)
 
     async def __aenter__(self) -> Self:
         for opened in await self._wires.dispatcher.ask(LiveRequests()):
-            self._open(opened)
+            self._live.open(opened)
         return self
 
     async def receive(self, message: ToDetokenizer) -> None:
         match message:
             case Open():
-                if message.request not in self._live:
-                    self._open(message)
+                self._live.open(message)
             case Close(request):
                 self._live.close(request)
             case Tokens():
                 await self._step(message)
 
-    def _open(self, opened: Open) -> None:
+    def _output(self, opened: Open) -> Output:
         skip = opened.sampling.skip_special_tokens
         text = self._make_text(skip)
         text.follow(np.frombuffer(opened.before, np.int32).tolist())
         if opened.sampling.begin:
             text = Behind(text, len(opened.sampling.begin))
         passing = self._ordinary[skip].passing(first_characters(opened.sampling.stop))
-        self._live.open(opened.request, Output(opened, text, passing))
+        return Output(opened, text, passing)
 
     async def _step(self, step: Tokens) -> None:
         live, finished = self._live, {end.request: end for end in step.finished}

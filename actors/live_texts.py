@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from .messages import Delta
+from .messages import Delta, Open
 from .passing import Passing
 from .text_output import Output
 
@@ -37,15 +37,18 @@ class _Found(msgspec.Struct, frozen=True):
 
 
 class LiveTexts:
-    """Hold the outputs, each at a place of its own from `open` to `close`; place 0 is nobody's.
+    """Hold the outputs, each at a place of its own from when it is made to `close`; place 0 is nobody's.
 
+    An output is made when its request is first spoken of: of many that are opened at once the device waits for none.
     Of each that is quiet, how many tokens it has seen stands in an array over the places; `Output.seen` is right only
     while an output is not quiet, or is fed, between `pass_by` or `close` and `fed`.
     """
 
-    def __init__(self, anything: Passing) -> None:
-        """anything: what to look at where no request is known."""
+    def __init__(self, anything: Passing, make: Callable[[Open], Output]) -> None:
+        """anything: what to look at where no request is known.  make: makes an output."""
         self._anything = anything
+        self._make = make
+        self._coming: dict[int, Open] = {}  # those whose output is not made yet
         self._live: dict[int, Output] = {}
         self._places: dict[int, int] = {}  # of these
         self._seen = np.full(_FIRST, _LOUD, np.int32)
@@ -54,10 +57,14 @@ class LiveTexts:
         self._found: _Found | None = None  # of the last step, as long as nobody comes or goes
 
     def __contains__(self, request: int) -> bool:
-        return request in self._live
+        return request in self._live or request in self._coming
 
-    def open(self, request: int, output: Output) -> None:
-        """Take in a request's output."""
+    def open(self, opened: Open) -> None:
+        """Take in a request, unless it is known."""
+        if opened.request not in self:
+            self._coming[opened.request] = opened
+
+    def _take_in(self, request: int, output: Output) -> None:
         if not self._free:
             self._grow()
         output.place = self._free.pop()
@@ -69,12 +76,15 @@ class LiveTexts:
 
     def get(self, request: int) -> Output | None:
         """Give a request's output, or None if it is unknown."""
+        if (opened := self._coming.pop(request, None)) is not None:
+            self._take_in(request, self._make(opened))
         return self._live.get(request)
 
     def close(self, request: int) -> Output | None:
         """Forget a request; give its output, or None if it is unknown."""
-        output = self._live.pop(request, None)
+        output = self.get(request)
         if output is not None:
+            del self._live[request]
             self._look(output)
             self._seen[output.place] = _LOUD
             self._passing[output.place] = self._anything
@@ -105,7 +115,7 @@ class LiveTexts:
 
     def to_feed(self, request: int) -> Output | None:
         """Give a request's output, to be fed; None if it is unknown."""
-        output = self._live.get(request)
+        output = self.get(request)
         if output is not None:
             self._look(output)
         return output
@@ -124,6 +134,8 @@ class LiveTexts:
         found = self._found
         if found is None or found.requests != requests:
             numbers = tuple(np.frombuffer(requests, np.int64).tolist())
+            for number in numbers if self._coming else ():
+                self.get(number)
             places = np.fromiter(map(self._places.get, numbers, repeat(0)), np.int64, len(numbers))
             lets = self._passing[places]
             passing: Passing = lets.item(0) if len(lets) else self._anything

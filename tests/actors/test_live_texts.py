@@ -142,6 +142,27 @@ def test_places_are_found_again_as_requests_come_and_go() -> None:
         assert "".join(delta.text for delta in stage.deltas(number)) == "a" * offset
 
 
+def test_a_text_is_made_when_it_is_first_spoken_of() -> None:
+    """Of hundreds that begin at once the first step waits for none."""
+    a = TOKENIZER.encode("a").ids[0]
+    stage, made = Stage(), list[bool]()
+    make = stage.detokenizer._make_text
+    stage.detokenizer._make_text = lambda skip: made.append(skip) or make(skip)  # type: ignore[func-returns-value]
+    for number in range(1, 5):
+        stage.send(Open(number, SamplingParams(), 5))
+    assert not made
+    stage.step([(1, 0, a), (2, 0, a)])
+    assert len(made) == 2
+    stage.send(Open(2, SamplingParams(), 5))  # said again, as behind a restart
+    stage.step([(2, 1, a)], Finished(3, "abort"))
+    assert len(made) == 3
+    assert [delta.text for delta in stage.deltas(2)] == ["a", "a"]
+    assert [delta.finish.reason for delta in stage.deltas(3) if delta.finish is not None] == ["abort"]
+    stage.send(Close(4))
+    stage.step([(4, 0, a)])
+    assert not stage.deltas(4)
+
+
 def test_a_repeat_and_a_gap_are_seen_among_tokens_that_pass() -> None:
     a = TOKENIZER.encode("a").ids[0]
     stage = Stage()
