@@ -174,16 +174,11 @@ class Assemblies:
 
 def known_lines(tree: RadixTree, request: Request) -> tuple[int, tuple[Node, ...]]:
     """Count the columns the tree has of a joined request, and name where its lines' known parts end."""
-    seen, ends, columns = set[Node](), list[Node](), 0
-    for line in request.lines:
-        node, _ = _find(tree, request, line)
-        if node is not None:
-            ends.append(node)
-            while node.parent is not None and node not in seen:
-                seen.add(node)
-                columns += len(node.slots)
-                node = node.parent
-    return columns, tuple(ends)
+    found = [_find(tree, request, line)[0] for line in request.lines]
+    columns = 0
+    for line, (_, known) in request.ends.items():  # lines that others go on from, too
+        columns += known if line.above is None else max(0, known - line.above.size)
+    return columns, tuple([node for node in found if node is not None])
 
 
 def _find(tree: RadixTree, request: Request, line: Line) -> tuple[Node | None, int]:

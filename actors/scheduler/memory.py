@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .node import Node
 from .radix_tree import RadixTree
 from .slot_pool import SlotPool, Slots
@@ -10,12 +12,16 @@ __all__ = ["Memory"]
 
 
 class Memory:
-    """Slots are free, in the tree, or private to a row; what the tree holds unlocked counts as room."""
+    """Slots are free, in the tree, or private to a row; what the tree holds unlocked counts as room.
+
+    before_evicting: called where something will be let go, for who has not said yet what it will need.
+    """
 
     def __init__(self, total: int) -> None:
         self.total = total
         self.pool = SlotPool(total)
         self.tree = RadixTree()
+        self.before_evicting: Callable[[], None] = lambda: None
         self._prefix: tuple[Node | None, int, int] = (None, 0, 0)  # what was collected last
         self._collected: tuple[Slots, bytes] = (self.pool.take(0), b"")
 
@@ -28,6 +34,7 @@ class Memory:
         """Take `count` slots, evicting as many tokens as it needs; asking for more than `room` is a bug."""
         short = count - self.pool.free
         if short > 0:
+            self.before_evicting()
             self.pool.give(self.tree.evict(short))
         return self.pool.take(count)
 
@@ -35,6 +42,7 @@ class Memory:
         """Tell how many slots, of so many, are free, or hold what nobody leases, which is evicted for it."""
         short = wanted - self.pool.free
         if short > 0:
+            self.before_evicting()
             self.pool.give(self.tree.evict(short, plain=True))
         return min(wanted, self.pool.free)
 

@@ -58,10 +58,15 @@ class WaitingQueue:
     def __contains__(self, request: Request) -> bool:
         return request.number in self._waiting or request in self._retracted
 
-    def append(self, request: Request) -> None:
-        """Let a new request wait."""
+    def append(self, request: Request, *, look: bool = True) -> None:
+        """Let a new request wait.  look: else `look` is called for it before it is compared with another."""
         self._waiting[request.number] = request
         request.rank = self._programs.came(request) if self._by_prefix else 0
+        if look:
+            self.look(request)
+
+    def look(self, request: Request) -> None:
+        """Learn for the first time what the tree knows of a waiting request, and where that puts it."""
         if self._by_prefix:
             insort(self._sorted, (request.tokens, request.number))
             self._look(request)
@@ -188,6 +193,7 @@ class WaitingQueue:
         """Forget where a request stood that is no longer among those that never ran."""
         if self._by_prefix:
             self._programs.left(request)
+        if request.matched_version >= 0:  # else nobody has looked at it
             del self._sorted[bisect_left(self._sorted, (request.tokens, request.number))]
             self._step_aside(request)
 
@@ -197,6 +203,9 @@ class WaitingQueue:
         del self._known[bisect_left(self._known, (request.rank, -matched, request.arrival, request.number))]
 
     def _rank(self, request: Request, rank: int) -> None:
+        if request.matched_version < 0:
+            request.rank = rank
+            return
         self._step_aside(request)
         request.rank = rank
         self._stand(request)

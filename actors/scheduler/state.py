@@ -59,6 +59,7 @@ class State:
         self.memory = Memory(options.slots)
         self.rows = Rows(options.rows)
         self.queue = FairShare(options, self.memory.tree)
+        self.memory.before_evicting = self.queue.look
         self.assemblies = Assemblies(self.memory.tree, self.rows)
         self.leases = Leases(self.memory.tree, options.slots * 3 // 4)
         self.eager = Eager()
@@ -82,10 +83,7 @@ class State:
 
         A request that is live already is the same one sent twice (around a restart) and is ignored.
         """
-        for program in message.released:
-            self.leases.release(program)
-            self.eager.release(program)
-        self.queue.release(message.released)
+        self.release(message.released)
         if message.request in self.live:
             return
         if message.lease:
@@ -120,6 +118,15 @@ class State:
             self.finish(request, "length")
         else:
             self.queue.append(request)
+            if not self.rows.free:  # it waits for sure
+                self.queue.look()
+
+    def release(self, programs: tuple[int, ...]) -> None:
+        """Keep nothing for programs any more; unknown ones are ignored."""
+        for program in programs:
+            self.leases.release(program)
+            self.eager.release(program)
+        self.queue.release(programs)
 
     def pause(self, message: Paused) -> None:
         """Know that a program waits on the outside world, and what it will need."""

@@ -138,6 +138,57 @@ def test_a_waiting_request_that_is_aborted_leases_nothing() -> None:
     run.verify()
 
 
+def test_a_request_that_comes_alone_and_begins_is_leased_nothing_on_the_way() -> None:
+    run = driver(rows=3)
+    run.submit(1, PROMPT, fill())
+    run.run()
+    alone = run.submit(2, [*PROMPT, 1], fill(3))
+    assert run.state.memory.tree.leased == 0
+    run.send()
+    run.submit(3, [*PROMPT, 2], fill(3))
+    run.submit(4, [*PROMPT, 3], fill(3))
+    assert run.state.memory.tree.leased == 40, "two wait, and are compared"
+    run.run()
+    assert alone.finish is not None
+    assert alone.finish.cached_tokens == 40
+    run.verify()
+
+
+def test_one_that_comes_alone_and_cannot_begin_has_a_lease_from_the_next_step_on() -> None:
+    run = driver(slots=100)
+    run.submit(1, PROMPT, fill())
+    run.run()
+    run.submit(2, [5] * 20, fill(30))
+    run.send()
+    waiting = run.submit(3, [*PROMPT, 1, 2], fill(30))
+    run.send()
+    assert len(run.state.queue) == 1
+    assert run.state.memory.tree.leased == 40
+    run.run()
+    assert waiting.finish is not None
+    assert waiting.finish.cached_tokens == 40
+    run.verify()
+
+
+def test_what_one_that_comes_alone_will_read_is_no_room_for_who_decodes_before_it_begins() -> None:
+    run = driver(slots=100)
+    run.submit(1, PROMPT, fill())
+    run.run()
+    run.submit(2, [7] * 38, fill())  # used later, and yet evicted before it
+    run.run()
+    run.submit(3, [5] * 20, fill(6))
+    while run.state.memory.pool.free:
+        run.send()
+        run.done()
+    alone = run.submit(4, [*PROMPT, 1], fill(1))
+    run.send()
+    assert run.state.memory.tree.evicted, "the one that decodes took a slot of somebody's"
+    run.run()
+    assert alone.finish is not None
+    assert alone.finish.cached_tokens == 40
+    run.verify()
+
+
 def three_programs(run: ScheduleDriver) -> None:
     """Let programs 1, 2 and 3 leave forty tokens each, in this order."""
     for program in (1, 2, 3):
