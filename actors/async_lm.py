@@ -50,7 +50,8 @@ class AsyncLM:
         self._cache: OrderedDict[bytes, bytes] = OrderedDict()
         self._queries: dict[bytes, _Query] = {}
         # One step's rows computed, the next one's waiting: more would only hold rows that nobody has read yet.
-        self._room = anyio.Semaphore(2 * engine.limits.max_rows, fast_acquire=True)
+        limits = engine.limits
+        self._room = anyio.Semaphore(2 * limits.max_rows * limits.replicas, fast_acquire=True)
 
     @classmethod
     @asynccontextmanager

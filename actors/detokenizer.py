@@ -29,7 +29,7 @@ __all__ = ["Detokenizer"]
 
 
 class Detokenizer(Actor[ToDetokenizer]):
-    """Turn each step's Tokens into Deltas; find stops and tell the scheduler.
+    """Turn each step's Tokens into Deltas; find stops and tell the scheduler whose step it is.
 
     Tokens carry their index in the output: a repeat (a replay after a crash) is dropped, a gap (a message lost with a
     crash of this actor) ends that request with an error and no other.
@@ -78,7 +78,7 @@ class Detokenizer(Actor[ToDetokenizer]):
             if (output := live.close(request)) is not None:
                 last[request] = output.close(end, step.next_logprobs.get(request, b""))
         if stopped:
-            await self._wires.scheduler.tell(Stopped(tuple(stopped)))
+            await self._wires.schedulers[step.replica].tell(Stopped(tuple(stopped)))
         told, news = (*first, *requests, *last), (*first.values(), *deltas, *last.values())
         if told:
             await self._wires.dispatcher.tell(Deltas(told, news, *said))
@@ -92,7 +92,9 @@ class Detokenizer(Actor[ToDetokenizer]):
         What ends by its tokens is taken out of `finished`.
         """
         offsets, tokens = np.frombuffer(step.offsets, np.int32), np.frombuffer(step.tokens, np.int32)
-        requests, deltas, others = self._live.pass_by(step.requests, offsets, tokens, {*finished, *step.logprobs})
+        requests, deltas, others = self._live.pass_by(
+            step.requests, offsets, tokens, {*finished, *step.logprobs}, step.replica
+        )
         stopped: list[int] = []
         unwanted: set[int] = set()
         even = True  # each token is told by itself, and no other

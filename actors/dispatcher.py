@@ -18,20 +18,24 @@ from .messages import (
     AbortTag,
     Close,
     CoreStarted,
+    CoreStopped,
     Delta,
     Deltas,
     DispatcherStatistics,
+    Emptied,
     Finish,
     Generate,
     LiveRequests,
     Open,
     Paused,
     Reconcile,
+    Released,
     Resumed,
     Submit,
     ToDispatcher,
 )
 from .outputs import Outputs
+from .placing import Place, Placing
 from .reader import Reader
 from .sampling import SamplingParams
 from .wires import Wires
@@ -45,6 +49,7 @@ class DispatcherOptions(msgspec.Struct, frozen=True, kw_only=True):
     context_length: tokens, prompt and output together.
     replays: how often a request is sent again after Core died under it, before it is taken for the cause.
     eos: int32 ids that end a generation.  seed: where the seeds of requests that bring none come from.
+    replicas: how many schedulers there are to place requests at; slots: how many tokens the cache of each holds.
     """
 
     live: int = 4096
@@ -52,21 +57,26 @@ class DispatcherOptions(msgspec.Struct, frozen=True, kw_only=True):
     replays: int = 2
     eos: bytes = b""
     seed: int = 0
+    replicas: int = 1
+    slots: int = 1 << 20
 
 
 _BEFORE = 16
 """How many of a prompt's last tokens the detokenizer is told."""
+_UNTOLD = 64
+"""How many programs may be over before a replica is told that is sent no request."""
 
 
 class _Entry:
-    """One live request: what it takes to run it again."""
+    """One live request: what it takes to run it again, and where."""
 
     __slots__ = (
-        "joining", "joins", "lease", "namespace", "next_logprobs", "program", "prompt", "replays", "sampling", "tag",
-        "tenant",
+        "joining", "joins", "lease", "namespace", "next_logprobs", "place", "program", "prompt", "replays", "sampling",
+        "tag", "tenant",
     )  # fmt: skip
 
-    def __init__(self, submit: Submit, sampling: SamplingParams) -> None:
+    def __init__(self, submit: Submit, sampling: SamplingParams, place: Place) -> None:
+        self.place = place
         self.prompt = submit.prompt
         self.sampling = sampling
         self.tag = submit.tag
@@ -81,7 +91,8 @@ class _Entry:
 
 
 class Dispatcher(Actor[ToDispatcher]):
-    """Hold the ledger.  If Core dies, live requests are sent again from it; if this actor dies, its readers fail.
+    """Hold the ledger, and place requests.  If a Core dies, its live requests are sent again from it; if this actor
+    dies, its readers fail.
 
     It never waits for room: tokens come round to it from those it sends to, and a ring of waits would stand still.
     Their mailboxes are several times `live` deep.
@@ -96,7 +107,9 @@ class Dispatcher(Actor[ToDispatcher]):
         self._tags: dict[tuple[str, str], set[int]] = {}  # by tenant and tag
         self._tenants: Counter[str] = Counter()  # how many of the live ones are whose
         self._counts: Counter[str] = Counter()
-        self._released: tuple[int, ...] = ()  # programs that are over, until the scheduler is told with a request
+        self._placing = Placing(options.replicas, options.slots)
+        # By replica: programs that are over, until its scheduler is told with a request.
+        self._released: list[tuple[int, ...]] = [()] * options.replicas
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -107,8 +120,9 @@ class Dispatcher(Actor[ToDispatcher]):
             reader.fail(failure)
         self._live.clear()
         self._readers.clear()
-        if error is not None and hasattr(self._wires, "scheduler"):  # the next ledger knows nothing of what still runs
-            self._wires.scheduler.post(AbortAll())
+        if error is not None:  # the next ledger knows nothing of what still runs
+            for scheduler in self._wires.schedulers:
+                scheduler.post(AbortAll())
 
     async def receive(self, message: ToDispatcher) -> Any:
         match message:
@@ -125,14 +139,20 @@ class Dispatcher(Actor[ToDispatcher]):
                 self._hint(message)
             case LiveRequests():
                 return self._live_requests()
-            case CoreStarted():
-                self._replay()
+            case CoreStarted(replica):
+                self._placing.started(replica)
+                self._replay(replica)
+            case CoreStopped(replica):
+                self._placing.stopped(replica)
+            case Emptied():
+                self._placing.emptied()
             case DispatcherStatistics():
-                return {"live": len(self._live), **self._counts}
+                return self._statistics()
         return None
 
     def _submit(self, submit: Submit) -> None:
-        self._released += submit.released  # also those that come with one that is refused
+        if submit.released:
+            self._release(submit.released)  # also those that come with one that is refused
         try:
             reach = self._verify(submit)
         except (InvalidRequest, Overloaded) as refusal:
@@ -145,7 +165,10 @@ class Dispatcher(Actor[ToDispatcher]):
         sampling = msgspec.structs.replace(
             sampling, max_new_tokens=min(sampling.max_new_tokens, room), seed=seed & 0x7FFF_FFFF_FFFF_FFFF
         )
-        entry = self._live[submit.request] = _Entry(submit, sampling)
+        place = self._placing.place(
+            submit.prompt, submit.namespace, program=submit.program, lease=submit.lease, outputs=sampling.max_new_tokens
+        )
+        entry = self._live[submit.request] = _Entry(submit, sampling, place)
         self._readers[submit.request] = submit.reader
         self._outputs.open(submit.request)
         self._tenants[submit.tenant] += 1
@@ -153,22 +176,39 @@ class Dispatcher(Actor[ToDispatcher]):
             self._tags.setdefault((submit.tenant, submit.tag), set()).add(submit.request)
         try:
             self._wires.detokenizer.post(_opened(submit.request, entry))
-            self._wires.scheduler.post(self._generate(submit.request, entry, released=self._released))
+            released = self._released[place.replica]
+            self._wires.schedulers[place.replica].post(self._generate(submit.request, entry, released=released))
         except MailboxFull:
             self._forget(submit.request, "refused")
             with suppress(MailboxFull):  # the detokenizer may have been told before the scheduler had no room
                 self._wires.detokenizer.post(Close(submit.request))
             self.reply().fail(Overloaded("the scheduler is behind with its mail"))
             return
-        self._released = ()
+        self._released[place.replica] = ()
         self._counts["admitted"] += 1
+
+    def _release(self, programs: tuple[int, ...]) -> None:
+        """Know that programs are over; a replica is told with its next request, or once they are many."""
+        self._placing.release(programs)
+        for replica, told in enumerate(self._released):
+            self._released[replica] = released = told + programs
+            if len(released) >= _UNTOLD:
+                with suppress(MailboxFull):
+                    self._wires.schedulers[replica].post(Released(released))
+                    self._released[replica] = ()
 
     def _hint(self, message: Paused | Resumed) -> None:
         """Pass on what may be lost: a program that can say no more in this context will not be computed."""
-        if isinstance(message, Paused) and not self._can_go_on(message):
-            message = Paused(message.program)
+        if isinstance(message, Resumed):
+            replica = self._placing.home(message.program)
+            if replica is None:  # nobody was told of a pause
+                return
+        else:
+            if not self._can_go_on(message):
+                message = Paused(message.program)
+            replica = self._placing.pause(message.program, message.tokens, message.namespace)
         try:
-            self._wires.scheduler.post(message)
+            self._wires.schedulers[replica].post(message)
         except MailboxFull:
             self._counts["hints_lost"] += 1
 
@@ -179,8 +219,11 @@ class Dispatcher(Actor[ToDispatcher]):
             return False
 
     def _live_requests(self) -> list[Open]:
-        if self._live:  # whoever asks has lost the message it had at hand; an end in it would never be told again
-            self._wires.scheduler.post(Reconcile(tuple(self._live)))
+        live: dict[int, list[int]] = {}
+        for request, entry in self._live.items():
+            live.setdefault(entry.place.replica, []).append(request)
+        for replica, requests in live.items():  # an end in the message that was lost would never be told again
+            self._wires.schedulers[replica].post(Reconcile(tuple(requests)))
         return [_opened(request, entry, self._outputs.packed(request)) for request, entry in self._live.items()]
 
     def _verify(self, submit: Submit) -> int:
@@ -226,6 +269,7 @@ class Dispatcher(Actor[ToDispatcher]):
 
     def _forget(self, request: int, reason: str) -> Reader:
         entry, reader = self._live.pop(request), self._readers.pop(request)
+        self._placing.over(entry.place)
         self._outputs.close(request)
         self._counts[f"ended_{reason}"] += 1
         self._tenants[entry.tenant] -= 1
@@ -239,14 +283,17 @@ class Dispatcher(Actor[ToDispatcher]):
         return reader
 
     def _abort(self, request: int, reason: str) -> None:
-        if request not in self._live:
+        if (entry := self._live.get(request)) is None:
             return
         self._forget(request, "abort").push(Delta(finish=Finish(reason="abort", message=reason)))
-        self._wires.scheduler.post(Abort(request, reason))
+        self._wires.schedulers[entry.place.replica].post(Abort(request, reason))
         self._wires.detokenizer.post(Close(request))
 
-    def _replay(self) -> None:
+    def _replay(self, replica: int) -> None:
+        """Send a replica's requests again, to itself."""
         for request, entry in tuple(self._live.items()):
+            if entry.place.replica != replica:
+                continue
             entry.replays += 1
             if entry.replays > self._options.replays:
                 message = f"the model worker failed {entry.replays} times while this request ran; it is not tried again"
@@ -254,7 +301,16 @@ class Dispatcher(Actor[ToDispatcher]):
                 self._wires.detokenizer.post(Close(request))
             else:
                 self._counts["replayed"] += 1
-                self._wires.scheduler.post(self._generate(request, entry, self._outputs.packed(request)))
+                scheduler = self._wires.schedulers[replica]
+                scheduler.post(self._generate(request, entry, self._outputs.packed(request)))
+
+    def _statistics(self) -> dict[str, Any]:
+        told: dict[str, Any] = {"live": len(self._live), **self._counts}
+        if self._placing.replicas > 1:
+            told["replicas"] = [
+                {"up": load.up, "live": load.requests, "tokens": load.tokens} for load in self._placing.loads
+            ]
+        return told
 
 
 def _opened(request: int, entry: _Entry, output: bytes = b"") -> Open:

@@ -26,6 +26,7 @@ from .leases import Leases
 from .messages import (
     AbortTag,
     DispatcherStatistics,
+    Emptied,
     Flush,
     Flushed,
     Paused,
@@ -38,6 +39,7 @@ from .server_args import engine_arguments
 from .template_book import choose_template
 from .tenant import Tenant
 from .texts import Texts
+from .totals import totals
 from .tree import Tree
 from .wires import Wires
 
@@ -180,7 +182,7 @@ class Engine(Backend):
         """Take a pause back; nothing is computed ahead for this program any more."""
         self._hint(Resumed(lease))
 
-    def _hint(self, message: Paused | Resumed) -> None:
+    def _hint(self, message: Paused | Resumed | Emptied) -> None:
         with suppress(MailboxFull):  # it may be lost
             self._wires.dispatcher.post(message)
 
@@ -259,23 +261,35 @@ class Engine(Backend):
 
     async def flush(self) -> Flushed:
         """Empty the prefix cache of everything no live request holds."""
-        return await self._wires.scheduler.ask(Flush())
+        flushed = [await scheduler.ask(Flush()) for scheduler in self._wires.schedulers]
+        self._hint(Emptied())
+        return Flushed(sum(one.freed for one in flushed), sum(one.held for one in flushed))
 
     def flush_nowait(self) -> None:
         """Do the same before anything that is asked for from now on, without waiting; from any thread."""
-        self._wires.scheduler.post(Flush())
+        for scheduler in self._wires.schedulers:
+            scheduler.post(Flush())
+        self._hint(Emptied())
 
     async def server_info(self) -> dict[str, Any]:
         """Tell the version, the model, its limits and the statistics."""
         return {"version": version("callboard"), **self.model_info(), "statistics": await self.statistics()}
 
     async def statistics(self) -> dict[str, Any]:
-        """Tell counts and times since the start, by part: requests, scheduler, worker."""
-        return {
-            "requests": await self._wires.dispatcher.ask(DispatcherStatistics()),
-            "scheduler": await self._wires.scheduler.ask(SchedulerStatistics()),
-            "worker": await self._wires.worker.ask(WorkerStatistics()),
-        }
+        """Tell counts and times since the start, by part: requests, scheduler, worker.
+
+        Of several replicas these are totals, and `replicas` has each one's beside the requests that are live there;
+        one that is down, and starts again, has nothing to tell, unless no other is up.
+        """
+        wires = self._wires
+        requests = await wires.dispatcher.ask(DispatcherStatistics())
+        placed: list[dict[str, Any]] = requests.pop("replicas", [{}])
+        told = [replica for replica, one in enumerate(placed) if one.get("up", True)] or range(len(placed))
+        for replica in told:
+            placed[replica]["scheduler"] = await wires.schedulers[replica].ask(SchedulerStatistics())
+            placed[replica]["worker"] = await wires.workers[replica].ask(WorkerStatistics())
+        parts = {name: totals([placed[replica][name] for replica in told]) for name in ("scheduler", "worker")}
+        return {"requests": requests, **parts} | ({"replicas": placed} if len(placed) > 1 else {})
 
     def health(self) -> dict[str, Any]:
         """Tell whether the tree stands (live) and takes requests (ready), and why not.  Never waits."""

@@ -11,7 +11,10 @@ import msgspec
 from .errors import InvalidRequest
 from .tenancy import verify_weights
 
-__all__ = ["EngineLimits", "EngineOptions", "find_device", "model_folder"]
+__all__ = ["MOST_REPLICAS", "EngineLimits", "EngineOptions", "divided_threads", "find_device", "model_folder"]
+
+MOST_REPLICAS = 16
+"""As many GPUs as one host has."""
 
 
 class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +37,9 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     cut or cached; on a GPU only, and slower.  threads: of torch on the CPU, None leaves them as they are (they
     belong to the whole process).  seed: makes requests that bring no seed repeatable.  eager: whether what a program
     has said is computed while that waits on a tool or a human, and nothing else is to do.  weights: by tenant, what
-    share of the tokens it gets while others wait too; 1 for those it does not name.
+    share of the tokens it gets while others wait too; 1 for those it does not name.  replicas: how often the model is
+    there, each time with all that is told here for itself: replica i lives on cuda:i, and on a CPU they divide its
+    threads; what is generated is the same.
     """
 
     model: str = "embedded"
@@ -60,6 +65,7 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
     threads: int | None = None
     seed: int | None = None
     weights: dict[str, float] = {}
+    replicas: int = 1
 
     def verify(self) -> None:
         """Raise InvalidRequest naming the first argument of a wrong type or out of range."""
@@ -74,7 +80,15 @@ class EngineOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidRequest(field, f"{value} is outside {low} to {high}")
         if self.kv_dtype is not None and self.attention == "flashinfer":
             raise InvalidRequest("attention", "'flashinfer'; where kv_dtype is 'float8' it must be another")
+        if self.replicas > 1 and ":" in self.device:
+            raise InvalidRequest(
+                "device", f"{self.device!r:.80} is one device; {self.replicas} replicas take 'cuda', one each, or 'cpu'"
+            )
         verify_weights(self.weights)
+
+    def device_of(self, replica: int) -> str:
+        """Name the device of a replica, once it is known which kind there is."""
+        return f"cuda:{replica}" if self.replicas > 1 and self.device == "cuda" else self.device
 
     def on(self, device: str, memory_bytes: int = 0) -> EngineOptions:
         """Fill in what depends on the device, "cpu" or a GPU's name, with its memory.  Raises InvalidRequest."""
@@ -104,13 +118,15 @@ _RANGES = (
     ("max_queued", 1, 1 << 20),
     ("in_flight", 1, 4),
     ("threads", 1, 1024),
+    ("replicas", 1, MOST_REPLICAS),
 )
 
 
 class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What the loaded model and its pool allow.
 
-    kv_dtype, kv_scales: see WorkerDescription.
+    kv_slots, max_rows: of each of the `replicas`.  device: the first one's.  kv_dtype, kv_scales: see
+    WorkerDescription.
     """
 
     architecture: str
@@ -122,10 +138,13 @@ class EngineLimits(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str
     kv_dtype: str
     kv_scales: str
+    replicas: int = 1
 
 
 def find_device(options: EngineOptions) -> tuple[str, int]:
-    """Choose where a model runs, and tell a GPU's memory in bytes; imports torch, which takes a second."""
+    """Choose where a model runs, and tell a GPU's memory in bytes, of several the least; imports torch, which takes a
+    second.  Raises InvalidRequest if there are fewer GPUs than replicas.
+    """
     if options.device == "cpu" or (options.device == "auto" and options.model == "embedded"):
         return "cpu", 0
     import torch
@@ -133,10 +152,22 @@ def find_device(options: EngineOptions) -> tuple[str, int]:
     if not torch.cuda.is_available():
         return ("cpu" if options.device == "auto" else options.device), 0
     device = "cuda" if options.device == "auto" else options.device
+    if options.replicas > (found := torch.cuda.device_count()):
+        raise InvalidRequest("replicas", f"{options.replicas} take a GPU each; torch sees {found} CUDA devices here")
+    devices = [device] if options.replicas == 1 else [f"{device}:{index}" for index in range(options.replicas)]
     try:
-        return device, torch.cuda.get_device_properties(device).total_memory
+        return device, min(torch.cuda.get_device_properties(one).total_memory for one in devices)
     except (RuntimeError, AssertionError, ValueError):  # the worker says what is wrong with such a device
         return device, 0
+
+
+def divided_threads(options: EngineOptions) -> int | None:
+    """Tell how many of torch's threads each worker has: on a CPU, replicas divide what there are or are told."""
+    if options.replicas == 1 or options.device != "cpu":
+        return options.threads
+    import torch
+
+    return max(1, (options.threads or torch.get_num_threads()) // options.replicas)
 
 
 def model_folder(model: str) -> Path:

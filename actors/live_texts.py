@@ -54,7 +54,7 @@ class LiveTexts:
         self._seen = np.full(_FIRST, _LOUD, np.int32)
         self._passing = self._nobodys(_FIRST)
         self._free = list(range(_FIRST - 1, 0, -1))
-        self._found: _Found | None = None  # of the last step, as long as nobody comes or goes
+        self._found: dict[int, _Found] = {}  # by replica, of its last step, as long as nobody comes or goes
 
     def __contains__(self, request: int) -> bool:
         return request in self._live or request in self._coming
@@ -71,7 +71,7 @@ class LiveTexts:
         self._live[request] = output
         self._places[request] = output.place
         self._passing[output.place] = output.passing
-        self._found = None
+        self._found.clear()
         self.fed(output)
 
     def get(self, request: int) -> Output | None:
@@ -89,18 +89,24 @@ class LiveTexts:
             self._seen[output.place] = _LOUD
             self._passing[output.place] = self._anything
             self._free.append(self._places.pop(request))
-            self._found = None
+            self._found.clear()
             output.place = 0
         return output
 
     def pass_by(
-        self, requests: bytes, offsets: npt.NDArray[np.int32], tokens: npt.NDArray[np.int32], fed: Collection[int]
+        self,
+        requests: bytes,
+        offsets: npt.NDArray[np.int32],
+        tokens: npt.NDArray[np.int32],
+        fed: Collection[int],
+        replica: int = 0,
     ) -> tuple[tuple[int, ...], list[Delta], list[int]]:
         """Take a step's tokens that need not be fed; give the requests, the news of these, and where the others stand.
 
         A token passes by if it is the next of its request, which is not among `fed`, and its output lets it.
+        replica: whose step it is.
         """
-        found = self._find(requests)
+        found = self._find(requests, replica)
         passes, news = found.passing.look(tokens)
         for passing, group in found.apart:
             passes[group], news[group] = passing.look(tokens[group])
@@ -129,9 +135,9 @@ class LiveTexts:
         if seen != _LOUD:
             output.seen = seen
 
-    def _find(self, requests: bytes) -> _Found:
-        """Find the places of a step's requests; mostly they are those of the step before."""
-        found = self._found
+    def _find(self, requests: bytes, replica: int) -> _Found:
+        """Find the places of a step's requests; mostly they are those of its replica's step before."""
+        found = self._found.get(replica)
         if found is None or found.requests != requests:
             numbers = tuple(np.frombuffer(requests, np.int64).tolist())
             for number in numbers if self._coming else ():
@@ -143,7 +149,7 @@ class LiveTexts:
             for index in (lets != passing).nonzero()[0].tolist():
                 groups.setdefault(lets.item(index), []).append(index)
             apart = [(other, np.array(group, np.int64)) for other, group in groups.items()]
-            found = self._found = _Found(requests, numbers, places, passing, apart)
+            found = self._found[replica] = _Found(requests, numbers, places, passing, apart)
         return found
 
     def _nobodys(self, places: int) -> npt.NDArray[Any]:

@@ -13,14 +13,16 @@ __all__ = ["Recorded"]
 class Recorded:
     """Tell tracks what becomes of requests: `tracks`, by the requests' numbers, is empty nearly always.
 
-    The engine, which knows who asks, fills it; the scheduler, which knows what runs, looks into it.  It looks before
-    it tells anything, so that nothing is called while nobody records.
+    The engine, which knows who asks, fills it; a scheduler, which knows what runs, looks into it.  It looks before
+    it tells anything, so that nothing is called while nobody records.  Each scheduler has one of its own, for the
+    steps it sends, over the engine's `tracks`; replica: which of them it is.
     """
 
-    __slots__ = ("_seen", "sent", "tracks")
+    __slots__ = ("_replica", "_seen", "sent", "tracks")
 
-    def __init__(self) -> None:
-        self.tracks: dict[int, Track] = {}
+    def __init__(self, tracks: dict[int, Track] | None = None, replica: int = 0) -> None:
+        self.tracks: dict[int, Track] = {} if tracks is None else tracks
+        self._replica = replica
         self.sent: dict[int, tuple[int, set[Recorder], str, dict[str, Any]]] = {}  # steps in flight, by their numbers
         self._seen = 0  # when the last step was done
 
@@ -81,7 +83,7 @@ class Recorded:
             begun, end = max(begun, self._seen), recorder.clock()
             if device_s:
                 end = min(end, begun + round(1e9 * device_s))
-            recorder.keep(recorder.steps, name, begun, end, told)
+            recorder.keep(recorder.steps_of(self._replica), name, begun, end, told)
         self._seen = end
 
     def forget_steps(self) -> None:

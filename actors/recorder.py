@@ -62,6 +62,7 @@ class Recorder:
         self.outside = Track(self, "requests", None)  # what no program asks for
         self.engine = Track(self, "engine", None)
         self.steps = Track(self, "steps", self.engine)
+        self._further_steps: dict[int, Track] = {}  # of replicas behind the first
 
     def begin(self) -> None:
         """Let time count from now on."""
@@ -93,6 +94,14 @@ class Recorder:
             return None
         track = Track(self, name, above)
         self.tracks.append(track)
+        return track
+
+    def steps_of(self, replica: int) -> Track:
+        """Give the track of a replica's steps: those of several run side by side."""
+        if not replica:
+            return self.steps
+        if (track := self._further_steps.get(replica)) is None:
+            track = self._further_steps[replica] = Track(self, f"steps of replica {replica}", self.engine)
         return track
 
     def keep(self, track: Track, name: str, start: int, end: int, about: dict[str, Any]) -> None:

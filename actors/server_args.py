@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from .engine_options import MOST_REPLICAS
 from .errors import InvalidRequest
 
 __all__ = ["ServerArgs", "engine_arguments"]
@@ -24,6 +25,8 @@ _NAMES = {
     "schedule_policy": "policy",
     "attention_backend": "attention",
     "enable_deterministic_inference": "deterministic",
+    "dp_size": "replicas",
+    "data_parallel_size": "replicas",  # vLLM's
 }
 # SGLang's word for a value -> ours
 _WORDS: dict[str, dict[Any, Any]] = {
@@ -34,7 +37,7 @@ _WORDS: dict[str, dict[Any, Any]] = {
 }
 # what asks for one process on one machine and a model as it lies there, which is what there is
 _HARMLESS: dict[str, Any] = {
-    "tp_size": 1, "dp_size": 1, "pp_size": 1, "nnodes": 1, "trust_remote_code": False, "quantization": None,
+    "tp_size": 1, "pp_size": 1, "nnodes": 1, "trust_remote_code": False, "quantization": None,
     "skip_tokenizer_init": False, "is_embedding": False,
 }  # fmt: skip
 _LISTENING = ("host", "port", "api_key", "admin_api_key", "reasoning_parser")  # a gateway's, not an engine's
@@ -110,6 +113,8 @@ def engine_arguments(options: Mapping[str, Any], model: str | None = None) -> di
             told = words.get(value, value) if isinstance(value, str) else value
             if ours == "model" and model not in (None, "embedded", told):
                 raise InvalidRequest(name, f"{told!r:.80} is given, and {model!r:.80} as the model too")
+            if ours == "replicas" and isinstance(told, int) and not 1 <= told <= MOST_REPLICAS:
+                raise InvalidRequest(name, f"{told} replicas; 1 to {MOST_REPLICAS} can be had")
             if told is not None:
                 named[ours] = told
     return named

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import anyio.to_thread
 import numpy as np
 
-from .core import Supervisor
+from .core import Ref, Supervisor
 from .detokenizer import Detokenizer
 from .dispatcher import Dispatcher, DispatcherOptions
-from .engine_options import EngineLimits, EngineOptions, find_device
+from .engine_options import EngineLimits, EngineOptions, divided_threads, find_device
 from .grammar import Grammar, GrammarCache
 from .messages import StepDone
+from .recorded import Recorded
 from .scheduler import Scheduler, SchedulerOptions
 from .text_stream import token_text
+from .together import together
 from .tokenizer import Tokenizer, load_vocabulary
 from .wires import Wires
-from .worker import Describe, Worker, WorkerOptions
+from .worker import Describe, Worker, WorkerDescription, WorkerOptions
 
 __all__ = ["Tree"]
 
@@ -29,13 +33,13 @@ class Tree:
     """Build the actors of an engine in a block, and end them with it.
 
         root         one_for_one
-        |- core      one_for_all    worker, scheduler: KV pool and radix tree share one fate
+        |- core      one_for_all    worker, scheduler: KV pool and radix tree share one fate; one each a replica
         |- dispatch  one_for_one    dispatcher
         |- text      one_for_one    tokenizer, grammar, detokenizer
         `- programs  temporary      streams and fork groups
 
-    The worker starts first: what it loads tells the others the limits.  The scheduler starts last of the pipeline,
-    when everybody it speaks to is there; the programs, which speak to all, stop first.
+    The workers start first: what they load tells the others the limits.  The schedulers start last of the pipeline,
+    when everybody they speak to is there; the programs, which speak to all, stop first.
     """
 
     root: Supervisor
@@ -67,23 +71,26 @@ class Tree:
         wires = self._wires
         vocabulary = await anyio.to_thread.run_sync(load_vocabulary, self._folder)
         grammars = GrammarCache(self._folder)
-        core = await self.root.supervise("core", strategy="one_for_all", restarts=3, within=10.0)
-        wires.worker = await core.spawn(
-            lambda: Worker(self._worker_options(), report=self._report, grammars=grammars),
-            name="worker",
-        )
-        loaded = await wires.worker.ask(Describe())
+        threads = await anyio.to_thread.run_sync(divided_threads, options)
+        cores = [
+            await self.root.supervise(self._named("core", replica), strategy="one_for_all", restarts=3, within=10.0)
+            for replica in range(options.replicas)
+        ]
+        described = await self._start_workers(cores, grammars, threads)
+        loaded = described[0]
         self.joins = loaded.joins and options.prefix_cache
+        slots = min(one.kv_slots for one in described)
         self.limits = EngineLimits(
             architecture=loaded.architecture,
-            context_length=min(loaded.context_length, loaded.kv_slots),
+            context_length=min(loaded.context_length, slots),
             vocabulary=loaded.vocabulary,
-            kv_slots=loaded.kv_slots,
+            kv_slots=slots,
             max_rows=loaded.max_rows,
             device=loaded.device,
             dtype=loaded.dtype,
             kv_dtype=loaded.kv_dtype,
             kv_scales=loaded.kv_scales,
+            replicas=options.replicas,
         )
         deep = 4 * options.max_queued + 1024  # nobody in the ring of tokens may ever wait for room
         dispatch = await self.root.supervise("dispatch")
@@ -95,6 +102,8 @@ class Tree:
                     context_length=self.limits.context_length,
                     eos=np.asarray(loaded.eos_ids, np.int32).tobytes(),
                     seed=self._seed,
+                    replicas=options.replicas,
+                    slots=slots,
                 ),
             ),
             name="dispatcher",
@@ -105,29 +114,52 @@ class Tree:
         wires.grammar = await text.spawn(lambda: Grammar(grammars), name="grammar")
         make_text = token_text(vocabulary)
         wires.detokenizer = await text.spawn(lambda: Detokenizer(wires, make_text), name="detokenizer", mailbox=deep)
-        wires.scheduler = await core.spawn(
-            lambda: Scheduler(
-                self._scheduler_options(),
-                worker=wires.worker,
-                detokenizer=wires.detokenizer,
-                dispatcher=wires.dispatcher,
-                recorded=wires.recorded,
-            ),
-            name="scheduler",
-            mailbox=deep,
-        )
+        for replica, core in enumerate(cores):
+            make = partial(self._scheduler, replica, described[replica].kv_slots)
+            wires.schedulers.append(await core.spawn(make, name=self._named("scheduler", replica), mailbox=deep))
         self.programs = await self.root.supervise("programs")
 
-    def _report(self, done: StepDone) -> None:
-        self._wires.scheduler.post(done)  # from the worker's thread; the scheduler is there before any step is
+    def _named(self, name: str, replica: int) -> str:
+        """Name a part of a replica; where there is one, without its number."""
+        return name if self._options.replicas == 1 else f"{name} {replica}"
 
-    def _worker_options(self) -> WorkerOptions:
+    async def _start_workers(
+        self, cores: Sequence[Supervisor], grammars: GrammarCache, threads: int | None
+    ) -> list[WorkerDescription]:
+        """Start the replicas' workers, all loading at once, and give what they say of themselves."""
+        refs: dict[int, Ref[Any]] = {}
+
+        async def start(replica: int) -> None:
+            options = self._worker_options(replica, threads)
+            report = partial(self._report, replica)
+            refs[replica] = await cores[replica].spawn(
+                lambda: Worker(options, report=report, grammars=grammars), name=self._named("worker", replica)
+            )
+
+        await together(partial(start, replica) for replica in range(len(cores)))
+        self._wires.workers += [refs[replica] for replica in range(len(cores))]
+        return [await worker.ask(Describe()) for worker in self._wires.workers]
+
+    def _report(self, replica: int, done: StepDone) -> None:
+        self._wires.schedulers[replica].post(done)  # from the worker's thread; it is there before any step is
+
+    def _scheduler(self, replica: int, slots: int) -> Scheduler:
+        wires = self._wires
+        return Scheduler(
+            self._scheduler_options(replica, slots),
+            worker=wires.workers[replica],
+            detokenizer=wires.detokenizer,
+            dispatcher=wires.dispatcher,
+            recorded=Recorded(wires.recorded.tracks, replica),
+        )
+
+    def _worker_options(self, replica: int, threads: int | None) -> WorkerOptions:
         options = self._options
         assert options.max_rows is not None, "filled in for the device"
         assert options.chunk_tokens is not None, "filled in for the device"
         return WorkerOptions(
             folder=str(self._folder),
-            device=options.device,
+            device=options.device_of(replica),
             dtype=options.dtype,
             kv_dtype=options.kv_dtype,
             max_rows=options.max_rows,
@@ -139,15 +171,15 @@ class Tree:
             load_format=options.load_format,
             fast_forward=options.fast_forward,
             deterministic=options.deterministic,
-            threads=options.threads,
+            threads=threads,
         )
 
-    def _scheduler_options(self) -> SchedulerOptions:
+    def _scheduler_options(self, replica: int, slots: int) -> SchedulerOptions:
         options = self._options
         assert options.max_rows is not None, "filled in for the device"
         assert options.chunk_tokens is not None, "filled in for the device"
         return SchedulerOptions(
-            slots=self.limits.kv_slots,
+            slots=slots,
             rows=options.max_rows,
             chunk_tokens=options.chunk_tokens,
             policy=options.policy,
@@ -160,12 +192,15 @@ class Tree:
             # A CPU pays for every token, so a short wait for few of them pays too (figures in bench/LOG.md).
             share_tokens=4 if options.device == "cpu" else 16,
             weights=options.weights,
+            replica=replica,
+            replicas=options.replicas,
         )
 
     def unready(self) -> str:
         """Say why requests would not be taken now, or nothing."""
-        for name in ("worker", "scheduler", "dispatcher", "tokenizer", "detokenizer"):
-            if getattr(self._wires, name).statistics().ended:
-                return f"the {name} has ended"
-        queued = self._wires.scheduler.statistics().queued
+        wires = self._wires
+        for ref in (*wires.workers, *wires.schedulers, wires.dispatcher, wires.tokenizer, wires.detokenizer):
+            if ref.statistics().ended:
+                return f"the {ref.name} has ended"
+        queued = min(scheduler.statistics().queued for scheduler in wires.schedulers)
         return f"{queued} messages wait for the scheduler" if queued > self._options.max_queued else ""

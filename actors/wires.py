@@ -14,17 +14,32 @@ class Wires:
     """The refs of one engine's actors.  The pipeline is a ring (tokens come back to the dispatcher), so some actors
     start before those they speak to; an address is looked up when it is first used, and survives restarts.
 
-    recorded: the requests that somebody records, which the engine names and the scheduler follows.
+    workers, schedulers: one each a replica, in their order.  recorded: the requests that somebody records, which the
+    engine names and the schedulers follow.
     """
 
-    __slots__ = ("detokenizer", "dispatcher", "grammar", "recorded", "scheduler", "tokenizer", "worker")
+    __slots__ = ("detokenizer", "dispatcher", "grammar", "recorded", "schedulers", "tokenizer", "workers")
 
     tokenizer: Ref[Any]
     grammar: Ref[Any]
     dispatcher: Ref[Any]
-    scheduler: Ref[Any]
-    worker: Ref[Any]
     detokenizer: Ref[Any]
 
     def __init__(self) -> None:
+        self.workers: list[Ref[Any]] = []
+        self.schedulers: list[Ref[Any]] = []
         self.recorded = Recorded()
+
+    @property
+    def worker(self) -> Ref[Any]:
+        """That of the first replica, which is mostly the only one."""
+        return self.workers[0]
+
+    @property
+    def scheduler(self) -> Ref[Any]:
+        """That of the first replica."""
+        return self.schedulers[0]
+
+    @scheduler.setter
+    def scheduler(self, ref: Ref[Any]) -> None:
+        self.schedulers[:1] = [ref]

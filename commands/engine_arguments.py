@@ -13,7 +13,7 @@ __all__ = ["add_engine_arguments", "make_engine", "summary"]
 _OPTIONS = (
     "device", "dtype", "kv_dtype", "context_length", "max_rows", "kv_slots", "mem_fraction", "chunk_tokens",
     "attention", "max_queued", "policy", "in_flight", "prefix_cache", "load_format", "served_name", "threads", "seed",
-    "chat_template", "deterministic", "share_attention", "fast_forward", "eager",
+    "chat_template", "deterministic", "share_attention", "fast_forward", "eager", "replicas",
 )  # fmt: skip
 
 
@@ -29,6 +29,14 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder in the Hugging Face layout; the default, embedded, is the small model that ships",
     )
     add("--device", metavar="NAME", help="auto (default), cpu, cuda, cuda:1")
+    add(
+        "--replicas",
+        "--dp-size",
+        "--data-parallel-size",
+        type=int,
+        metavar="N",
+        help="how often the model is there: one each on cuda:0, cuda:1, ..., or all on the CPU (default 1)",
+    )
     add("--dtype", choices=("float32", "bfloat16", "float16"), help="by default float32 on a CPU, else the model's own")
     add("--kv-dtype", choices=("float8",), help="of the KV pool: twice the tokens of bfloat16; by default as --dtype")
     add("--context-length", type=int, metavar="TOKENS", help="of a prompt and its output; at most the model's own")
@@ -105,8 +113,12 @@ def summary(engine: Engine) -> list[tuple[str, Any]]:
     limits = engine.limits
     told = {"checkpoint": "the checkpoint's scales", "measured": "measured scales"}
     kept = f" in {limits.kv_dtype} by {told[limits.kv_scales]}" if limits.kv_scales else ""
+    several = limits.replicas > 1
+    devices = f"{limits.device} to {limits.replicas - 1}" if several and ":" in limits.device else limits.device
+    replicas = [("replicas", f"{limits.replicas}, each with what follows")] if several else []
     return [
-        ("model", f"{engine.name} ({limits.architecture}, {limits.dtype}, on {limits.device})"),
+        ("model", f"{engine.name} ({limits.architecture}, {limits.dtype}, on {devices})"),
+        *replicas,
         ("context", f"{limits.context_length:,} tokens"),
         ("room", f"{limits.kv_slots:,} tokens in the KV pool{kept}, {limits.max_rows} requests at once"),
     ]

@@ -31,7 +31,7 @@ def statistics_line(before: dict[str, Any], after: dict[str, Any], seconds: floa
         host = {"launch": ("worker", "launch_s"), "collect": ("worker", "collect_s")}
         host["plan"] = ("scheduler", "host_seconds")
         told = " ".join(f"{name} {1e6 * grown(*source) / steps:.0f}" for name, source in host.items())
-        busy = grown("worker", "forward_s") / seconds
+        busy = grown("worker", "forward_s") / seconds / max(1, len(after.get("replicas", ())))
         line += f"  step {1e3 * grown('worker', 'forward_s') / steps:.2f} ms ({told} us)  device {min(1.0, busy):.0%}"
     if worker.get("graphs"):
         line += f"  graphs {worker['graphs']} ({worker['graph_bytes'] / 2**20:,.0f} MiB)"

@@ -13,8 +13,10 @@ __all__ = [
     "Abort",
     "AbortTag",
     "CoreStarted",
+    "CoreStopped",
     "Deltas",
     "DispatcherStatistics",
+    "Emptied",
     "LiveRequests",
     "Paused",
     "Resumed",
@@ -67,7 +69,11 @@ class AbortTag(Message, frozen=True):
 
 
 class DispatcherStatistics(Ask[dict[str, Any]], frozen=True):
-    """Tell how many requests are live, and how many were admitted, refused, ended (by reason) and replayed."""
+    """Tell how many requests are live, and how many were admitted, refused, ended (by reason) and replayed.
+
+    Of several replicas also, in their order as `replicas`: whether each is up, how many requests are live there, and
+    how many tokens these are placed for (`Load`).
+    """
 
 
 class LiveRequests(Ask[list[Open]], frozen=True):
@@ -75,7 +81,19 @@ class LiveRequests(Ask[list[Open]], frozen=True):
 
 
 class CoreStarted(Message, frozen=True):
-    """Told by a scheduler that starts with empty hands: live requests must be sent again."""
+    """Told by a scheduler that starts with empty hands: its replica's live requests must be sent again."""
+
+    replica: int = 0
+
+
+class CoreStopped(Message, frozen=True):
+    """Told by a scheduler that ends: nothing is done at its replica before it starts again."""
+
+    replica: int = 0
+
+
+class Emptied(Message, frozen=True):
+    """Told when the prefix caches are emptied: nobody's prefix is known anywhere any more."""
 
 
 class Deltas(Message, frozen=True):
@@ -116,5 +134,6 @@ class Resumed(Message, frozen=True):
 
 
 ToDispatcher = (
-    Submit | Abort | AbortTag | LiveRequests | CoreStarted | Deltas | Paused | Resumed | DispatcherStatistics
+    Submit | Abort | AbortTag | LiveRequests | CoreStarted | CoreStopped | Deltas | Emptied | Paused | Resumed
+    | DispatcherStatistics
 )  # fmt: skip

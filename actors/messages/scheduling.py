@@ -17,6 +17,7 @@ __all__ = [
     "Flushed",
     "Generate",
     "Reconcile",
+    "Released",
     "SchedulerStatistics",
     "Stopped",
     "ToScheduler",
@@ -51,6 +52,12 @@ class AbortAll(Message, frozen=True):
     """Retire every request: a dispatcher that starts has no ledger of them."""
 
 
+class Released(Message, frozen=True):
+    """Keep nothing for these programs any more: they are over (`Submit.released`, where no request goes along)."""
+
+    programs: tuple[int, ...]
+
+
 class Stopped(Message, frozen=True):
     """Retire these requests without a terminal event: the detokenizer has found their stop strings."""
 
@@ -79,5 +86,6 @@ class SchedulerStatistics(Ask[dict[str, Any]], frozen=True):
 
 
 ToScheduler = (
-    Generate | Abort | AbortAll | Stopped | Reconcile | Flush | Paused | Resumed | StepDone | SchedulerStatistics
+    Generate | Abort | AbortAll | Released | Stopped | Reconcile | Flush | Paused | Resumed | StepDone
+    | SchedulerStatistics
 )  # fmt: skip

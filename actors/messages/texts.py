@@ -58,7 +58,7 @@ class Tokens(Message, frozen=True):
     requests: int64 [n].  offsets: int32 [n], each token's index in its request's output, so that a gap or a repeat is
     seen.  tokens: int32 [n].  logprobs: by request, only those that asked.  input_logprobs: by request.  cached: how
     many prompt tokens the cache held, of each request whose first token this is.  next_logprobs: by request, float32
-    [vocabulary]; each of these requests is among `finished`.
+    [vocabulary]; each of these requests is among `finished`.  replica: whose step it was.
     """
 
     step: int
@@ -70,6 +70,7 @@ class Tokens(Message, frozen=True):
     cached: dict[int, int] = {}
     finished: tuple[Finished, ...] = ()
     next_logprobs: dict[int, bytes] = {}
+    replica: int = 0
 
 
 class Close(Message, frozen=True):

@@ -26,7 +26,7 @@ class News:
         self.finished: list[Finished] = []
         self.next_logprobs: dict[int, bytes] = {}
 
-    def take(self, step: int) -> Tokens | None:
+    def take(self, step: int, replica: int = 0) -> Tokens | None:
         """Pack what there is into one message, or give None, and begin anew."""
         if not (self.tokens or self.finished or self.input_logprobs):
             return None
@@ -40,6 +40,7 @@ class News:
             self.cached,
             tuple(self.finished),
             self.next_logprobs,
+            replica,
         )
         self._clear()
         return message

@@ -29,6 +29,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     nothing else to do; 0 computes none.
     weights: what share of the tokens tenants get that wait at the same time, by name; 1 for those it does not name.
     share_attention: whether the worker is told which rows share which slots; groups: from when on.
+    replica: which of the engine's `replicas` schedulers it is.
     """
 
     slots: int
@@ -47,6 +48,8 @@ class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     share_attention: bool = True
     groups: GroupOptions = GroupOptions()
     weights: dict[str, float] = {}
+    replica: int = 0
+    replicas: int = 1
 
     def verify(self) -> None:
         """Raise ValueError naming the first option that is out of range."""

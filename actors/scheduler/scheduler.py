@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any, Self
 
 import anyio
@@ -14,10 +15,12 @@ from ..messages import (
     Abort,
     AbortAll,
     CoreStarted,
+    CoreStopped,
     Flush,
     Generate,
     Paused,
     Reconcile,
+    Released,
     Reset,
     Resumed,
     SchedulerStatistics,
@@ -75,8 +78,15 @@ class Scheduler(Actor[ToScheduler]):
         self._worker.post(Reset())
         self._recorded.forget_steps()
         if self._dispatcher is not None:
-            self._dispatcher.post(CoreStarted())
+            self._dispatcher.post(CoreStarted(self.state.options.replica))
         return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        others = self.state.options.replicas > 1  # else there is nobody to prefer meanwhile
+        if others and self._dispatcher is not None and not self._dispatcher.statistics().ended:
+            self._dispatcher.post(CoreStopped(self.state.options.replica))
 
     async def run(self, inbox: Inbox[ToScheduler]) -> None:
         """Drain the mailbox, send the next step; wait for mail if there is none to send."""
@@ -144,6 +154,8 @@ class Scheduler(Actor[ToScheduler]):
                 state.reconcile(requests)
             case AbortAll():
                 state.abort_all()
+            case Released(programs):
+                state.release(programs)
             case Flush():
                 flushed = state.flush()
                 if reply is not None:  # else nobody wants to know
@@ -158,7 +170,7 @@ class Scheduler(Actor[ToScheduler]):
 
         It goes on emptying its own mailbox meanwhile: the detokenizer may be waiting for room in it.
         """
-        news = self.state.news.take(self.state.settled)
+        news = self.state.news.take(self.state.settled, self.state.options.replica)
         if news is None:
             return
         try:

@@ -25,6 +25,7 @@ class Limits(NamedTuple):
     dtype: str = "bytes"
     kv_dtype: str = "bytes"
     kv_scales: str = ""
+    replicas: int = 1
     device: str = "nowhere"
     kv_slots: int = 0
     max_rows: int = 1
