@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -114,6 +114,9 @@ _TOLD = {
     "worker_collect_s": "Seconds that the host worked to collect them, waiting left out.",
     "worker_kv_bytes_read": "Bytes of keys and values that decoding rows have read.",
     "worker_kv_bytes_unshared": "What they would have read if each had read its own.",
+    "up": "Whether it takes requests; 0 while it starts again.",
+    "live": "Requests that were placed there and are not over.",
+    "tokens": "Tokens they were placed for: those of their prompts that it was not sent before, and what they may say.",
     "worker_graphs": "CUDA graphs captured of steps that only decode.",
     "worker_prompt_graphs": "CUDA graphs captured of steps with prompts.",
     "worker_graph_bytes": "Device memory that captures have taken.",
@@ -121,7 +124,7 @@ _TOLD = {
 
 
 class _EngineStatistics(Collector):
-    """Turn the engine's nested statistics into gauges and counters named by their path."""
+    """Turn the engine's nested statistics into gauges and counters named by their path; replicas' have a label."""
 
     def __init__(self) -> None:
         self.statistics: Mapping[str, Any] | None = None
@@ -130,14 +133,33 @@ class _EngineStatistics(Collector):
         up = 0 if self.statistics is None else 1
         yield GaugeMetricFamily("callboard_engine_up", "Whether the engine answered.", value=up)
         for name, value in flat(self.statistics or {}):
-            told = _TOLD.get(name, f"The engine's {name.replace('_', ' ')}.")
-            part, _, rest = name.partition("_")
-            grows = rest != "live" if part == "requests" else rest in _GROWING.get(part, ())
-            family = CounterMetricFamily if grows else GaugeMetricFamily
-            yield family(f"callboard_{name}", told, value=value)
+            yield _family(name)(f"callboard_{name}", _told(name), value=value)
+        yield from self._by_replica()
+
+    def _by_replica(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """Tell of each replica, under names of their own: those above are totals, and adding both up would be wrong."""
+        replicas: Sequence[Mapping[str, Any]] = (self.statistics or {}).get("replicas", ())
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for number, statistics in enumerate(replicas):
+            for name, value in flat(statistics):
+                if name not in families:
+                    told = f"By replica: {_told(name)[0].lower()}{_told(name)[1:]}"
+                    families[name] = _family(name)(f"callboard_replica_{name}", told, labels=("replica",))
+                families[name].add_metric((str(number),), value)
+        return families.values()
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         return ()  # the names are the engine's to choose
+
+
+def _told(name: str) -> str:
+    return _TOLD.get(name, f"The engine's {name.replace('_', ' ')}.")
+
+
+def _family(name: str) -> type[GaugeMetricFamily | CounterMetricFamily]:
+    part, _, rest = name.partition("_")
+    grows = rest != "live" if part == "requests" else rest in _GROWING.get(part, ())
+    return CounterMetricFamily if grows else GaugeMetricFamily
 
 
 def flat(statistics: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, float]]:

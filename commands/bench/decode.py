@@ -124,6 +124,8 @@ def _outputs(setting: Setting, point: Point, steps: int) -> int:
     prompts = -(-point.rows * point.context // max(1, chunk // 4))
     outputs = prompts + 2 * _SETTLING + steps + 64
     length = point.context + outputs
+    if limits.replicas > 1:
+        raise ValueError(f"replicas is {limits.replicas}; steps that decode are measured of one")
     if point.rows > limits.max_rows or length > limits.context_length or point.rows * length > limits.kv_slots:
         raise ValueError(
             f"at is {point}: {point.rows} rows of {length} tokens, outputs included, are needed; this engine has "

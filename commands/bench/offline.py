@@ -53,7 +53,7 @@ class Measured:
 
     @property
     def busy(self) -> float:
-        """The share of the time that the device worked."""
+        """The share of the time that the device worked; of several replicas', their sum."""
         return self.device_s / self.seconds
 
 
@@ -64,7 +64,8 @@ async def measure_offline(
     requests = workload.requests(setting.engine.limits.vocabulary)
     runs = [await run_workload(setting.engine, requests, temperature=temperature) for _ in range(rounds)]
     best = min(runs, key=lambda run: run.seconds)
-    ideal = ideal_seconds(setting.config, setting.element_bytes, requests, setting.rates)
+    replicas = setting.engine.limits.replicas
+    ideal = ideal_seconds(setting.config, setting.element_bytes, requests, setting.rates) / replicas
     steps = max(1, best.steps)
     return {
         "workload": str(workload),
@@ -73,7 +74,7 @@ async def measure_offline(
         "input_tokens_a_second": best.input_rate,
         "limit_seconds": ideal,
         "share": ideal / best.seconds,
-        "busy": best.busy,
+        "busy": best.busy / replicas,
         "steps": best.steps,
         "first_token_s": best.first_s,
         "device_ms_a_step": 1e3 * best.device_s / steps,
@@ -100,7 +101,7 @@ def print_offline(line: dict[str, Any], *, first: bool) -> None:
 
 async def warm_up(engine: Engine) -> None:
     """Let every size of batch run once, from the largest down, so that nothing is compiled or captured later."""
-    rows = engine.limits.max_rows
+    rows = engine.limits.max_rows * engine.limits.replicas
     longest = min(64, engine.limits.context_length // 2)
     workload = Workload(rows, (8, 8), (1, 1)).requests(engine.limits.vocabulary, seed=1 << 30)
     requests = [

@@ -84,7 +84,7 @@ async def measure_serve(
             after = await engine.statistics()
             device_s = after["worker"]["forward_s"] - before["worker"]["forward_s"]
             seen["tokens_a_second"] = seen["outputs"] / seen["seconds"]
-            seen["busy"] = device_s / seen["seconds"]
+            seen["busy"] = device_s / seen["seconds"] / engine.limits.replicas
             served.append(seen)
     wanted = sum(request.outputs for request in requests)
     if served[0]["outputs"] != wanted:

@@ -61,6 +61,7 @@ class Setting:
             "model": self.engine.name,
             "kv_slots": limits.kv_slots,
             "max_rows": limits.max_rows,
+            "replicas": limits.replicas,
             "start_s": self.start_s,
             "copy_bytes_a_second": self.rates.copy,
             "matmul_a_second": self.rates.matmul,
