@@ -11,6 +11,8 @@ __all__ = ["Load", "Place", "Placing"]
 
 _OUTPUTS = 512
 """How many tokens an output counts at most: who allows thousands mostly stops long before."""
+_WORTH = 2
+"""How many tokens of waiting a known token is worth: it is not computed, and who has had it computed waits, too."""
 _SLACK = 1.25
 """How much busier than the least busy replica one may be without being avoided."""
 
@@ -52,15 +54,15 @@ class Placing:
     A program stays where its first request went until it is released: its branches' KV is there, what is joined could
     be computed nowhere else without computing the branches anew, and what it will say is behind what it has said.
 
-    A request of no program, and a program's first, costs at each replica
+    A request of no program, and a program's first, goes where this is least; if several are alike, to the least busy,
+    or to who has the fewest programs:
 
-        the tokens of its prompt that this was not sent before
-        + the tokens this has before it, beyond 1.25 times those of the least busy
+        the tokens before a replica, beyond 1.25 times those before the least busy
+        - 2 * the tokens of the prompt that it was sent before
 
-    and goes where that is least; if several are alike, to the least busy, or to who has the fewest programs.  The first
-    term is work that somebody does, so a beginning that is known somewhere is worth as many tokens of waiting there.
     As long as loads are nearly alike nobody is idle before the others, and a prompt that is computed twice costs
-    everybody: then the second term is 0.
+    everybody: then only the second term counts.  Beyond, whoever is sent elsewhere has its prompt computed there, which
+    others have to wait for, too; so a known token is worth two of waiting.  `bench/replicas.py` tells what that gains.
     A replica that is down is passed over if another is up.
 
     A request counts the tokens of its prompt that its replica has not, and those it may say, at most 512, from its
@@ -162,7 +164,7 @@ class Placing:
 
         def cost(replica: int) -> tuple[float, int, int, int]:
             tokens = loads[replica].tokens
-            return max(0.0, tokens - free) - known[replica], tokens, homed[replica], len(self._sent[replica])
+            return max(0.0, tokens - free) - _WORTH * known[replica], tokens, homed[replica], len(self._sent[replica])
 
         replica = min(able, key=cost)
         self._sent[replica].add(digests)
