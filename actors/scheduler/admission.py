@@ -77,6 +77,8 @@ class Admission:
     def _begin(self, request: Request, *, waited: bool = True) -> int:
         """Begin a request; give how many tokens it takes, 0 if it had better wait, -1 if there is no room for it."""
         state = self._state
+        if self._promised is None or request.whole is not None:
+            self._draft.settle()  # before more is locked, of which what was decided might take its slots
         node, cached = self._find(request)
         if self._shares_soon(request, cached):
             state.memory.tree.unlock(node)
@@ -94,13 +96,11 @@ class Admission:
             state.queue.charge(request, expected - cached)
         if request.joined:
             self._disband(request)
-        row = state.rows.take(request, node, state.memory.prefix(node, cached)[0], expected)
-        state.prefilling.append(row)
         if request.whole is None and request.cached < 0:
             self._count(request, min(cached, request.prompt_tokens))
             if request.lease:
                 state.eager.began(request.lease, request.cached)
-        size = self._draft.extend(row)
+        size = self._draft.begin(request, node, cached, expected)
         if self._promised is not None:
             self._promised += state.estimate.promise(expected, request.most_slots, cached + size)
         return size
@@ -139,11 +139,14 @@ class Admission:
         if self._promised is None:
             idle = rows.free == rows.max_rows
             self._promised = 0 if idle else estimate.promised(rows.expected, rows.limit, rows.length)
-        promised = self._promised + state.assemblies.promised(but=request)
-        return expected if need + promised <= state.memory.room else -1
+        promised = self._promised
+        if state.assemblies:
+            promised += state.assemblies.promised(but=request)
+        return expected if need + promised <= self._draft.room else -1
 
     def _disband(self, request: Request) -> None:
         """Let go of the lines that wait for a request, and of what their rows were promised."""
+        self._draft.settle()
         self._state.disband(request)
         self._promised = None
 
@@ -162,6 +165,7 @@ class Admission:
         made for others.  If there is no room, nobody begins.
         """
         state, assemblies = self._state, self._state.assemblies
+        self._draft.settle()
         if (parts := assemblies.parts(request)) and all(map(self._draft.completes, parts)):
             self._soon[request] = None
             return "waits"

@@ -49,11 +49,10 @@ class Foresight:
             memory.tree.unlock(node)
             return False
         request.expected = start + size  # what nobody else wanted to have computed is charged to nobody
-        row = state.rows.take(request, node, memory.tree.slots(node), 0)
-        state.prefilling.append(row)
-        self._draft.extend(row, size)
+        self._draft.begin(request, node, start, 0, size)
+        self._draft.settle()
         self._draft.computing.clear()  # it is published as an answer is:
-        state.rows.ended[row] = True
-        state.leave(row)
+        state.rows.ended[request.row] = True
+        state.leave(request.row)
         state.eager.reached(program, start, start + size)
         return True

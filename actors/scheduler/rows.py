@@ -11,7 +11,9 @@ A row is taken from admission until its last step in flight is done.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -19,9 +21,30 @@ from .radix_tree import Node
 from .request import Request
 from .slot_pool import Slots
 
-__all__ = ["Rows"]
+__all__ = ["Beginning", "Rows"]
 
 _NONE = np.empty(0, np.int32)
+
+
+class Beginning(msgspec.Struct, gc=False):
+    """What a row begins with: a request, of which the cache has `known` tokens, which end at `node`.
+
+    expected: the length that was reserved for it.
+    """
+
+    row: int
+    request: Request
+    node: Node
+    known: int
+    expected: int
+
+    def counts(self) -> tuple[int, ...]:
+        """Give what the arrays over all rows say of it."""
+        request, known = self.request, self.known
+        return (
+            known, known, known, request.prompt_tokens, request.length,
+            request.most_slots, self.expected, request.outputs, request.max_new_tokens,
+        )  # fmt: skip
 
 
 class Rows:
@@ -44,9 +67,10 @@ class Rows:
         self.number = np.zeros(max_rows, np.int64)
         self.arrival = np.zeros(max_rows, np.int64)
         self.last_step = np.full(max_rows, -1, np.int64)
-        self.length, self.shared, self.agreed, self.duplicates = zeros(), zeros(), zeros(), zeros()
-        self.prompt, self.target, self.limit, self.expected = zeros(), zeros(), zeros(), zeros()
-        self.outputs, self.max_new, self.stretches = zeros(), zeros(), zeros()
+        self._counts = np.zeros((9, max_rows), np.int32)  # what a row begins with (`Beginning.counts`)
+        self.length, self.shared, self.agreed, self.prompt, self.target, *others = self._counts
+        self.limit, self.expected, self.outputs, self.max_new = others
+        self.duplicates, self.stretches = zeros(), zeros()
         self.surplus = np.full(max_rows, -1, np.int64)
         self.decoding = np.zeros(max_rows, np.bool_)
         self.bound = np.zeros(max_rows, np.bool_)
@@ -69,35 +93,36 @@ class Rows:
         """How many rows are free."""
         return len(self._free)
 
-    def take(self, request: Request, node: Node, prefix: Slots, expected: int) -> int:
-        """Give a request a row, its prefix in place."""
+    def take(self, request: Request, node: Node) -> int:
+        """Give a request a row; `begin` puts into it what it begins with."""
         row = heapq.heappop(self._free)
-        known, length, limit, sampling = len(prefix), request.length, request.most_slots, request.sampling
-        self._widen(max(limit, length) + 1)
-        self.number[row] = request.number
-        self.arrival[row] = request.arrival
-        self.length[row] = self.shared[row] = self.agreed[row] = known
-        self.prompt[row] = request.prompt_tokens
-        self.target[row] = length
-        self.limit[row] = limit
-        self.expected[row] = expected
-        self.outputs[row] = request.outputs
-        self.max_new[row] = request.max_new_tokens
-        self.taken[row] = True
-        if sampling.constraint is not None:
-            self.bound[row] = True
-            self.bound_rows += 1
-        if sampling.return_logprob or sampling.top_logprobs_num:
-            self.logprobs[row] = True
-        if not self._ends.issuperset(request.stops):
-            self._learn_ends(request.stops)
-        first = min(known, request.prompt_tokens)  # of those before it nobody asks the row
-        self.tokens[row, first:length] = np.frombuffer(request.tokens, np.int32)[first:]
-        self.slots[row, :known] = prefix
         self.request[row] = request
         self.node[row] = node
         request.row = row
         return row
+
+    def begin(self, begins: Sequence[Beginning]) -> None:
+        """Put into rows that were taken what they begin with, but for the slots of what is known."""
+        if not begins:
+            return
+        where = [begin.row for begin in begins]
+        requests = [begin.request for begin in begins]
+        self._widen(max([max(request.most_slots, request.length) for request in requests]) + 1)
+        self.taken[where] = True
+        self.number[where] = [request.number for request in requests]
+        self.arrival[where] = [request.arrival for request in requests]
+        self._counts[:, where] = np.array([begin.counts() for begin in begins], np.int32).T
+        for begin in begins:
+            row, request, sampling = begin.row, begin.request, begin.request.sampling
+            if sampling.constraint is not None:
+                self.bound[row] = True
+                self.bound_rows += 1
+            if sampling.return_logprob or sampling.top_logprobs_num:
+                self.logprobs[row] = True
+            if not self._ends.issuperset(request.stops):
+                self._learn_ends(request.stops)
+            first = min(begin.known, request.prompt_tokens)  # of those before it nobody asks the row
+            self.tokens[row, first : request.length] = np.frombuffer(request.tokens, np.int32, offset=4 * first)
 
     def give(self, row: int) -> None:
         """Free a row, and leave in it what most requests begin with."""

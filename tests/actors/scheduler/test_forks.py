@@ -199,17 +199,18 @@ def test_branches_of_a_step_share_one_copy_of_their_prefix() -> None:
 def test_what_running_rows_are_promised_is_what_a_sum_over_them_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     """Summed once a step and carried on from row to row, whoever begins, is retracted or lets go of a join."""
     looked = 0
-    fits = Admission._fits
+    begin = Admission._begin
 
-    def checked(self: Admission, request: Any, cached: int) -> int:
+    def checked(self: Admission, request: Any, **how: Any) -> int:
         nonlocal looked
-        found = fits(self, request, cached)
-        rows = self._state.rows
-        assert self._promised == self._state.estimate.promised(rows.expected, rows.limit, rows.length)
-        looked += 1
-        return found
+        if self._promised is not None:
+            self._draft.settle()
+            rows = self._state.rows
+            assert self._promised == self._state.estimate.promised(rows.expected, rows.limit, rows.length)
+            looked += 1
+        return begin(self, request, **how)
 
-    monkeypatch.setattr(Admission, "_fits", checked)
+    monkeypatch.setattr(Admission, "_begin", checked)
     for seed in range(8):
-        simulate(seed, requests=30, check=False)
-    assert looked > 500
+        simulate(seed, requests=60, check=False, slots=400, rows=8, chunk_tokens=128)
+    assert looked > 100

@@ -15,7 +15,7 @@ from callboard.actors.scheduler.leases import Leases
 from callboard.actors.scheduler.queue import WaitingQueue
 from callboard.actors.scheduler.radix_tree import Node, RadixTree
 from callboard.actors.scheduler.request import Request
-from callboard.actors.scheduler.rows import Rows
+from callboard.actors.scheduler.rows import Beginning
 from callboard.actors.scheduler.state import State
 
 from ...support.fake_worker import KvError
@@ -105,15 +105,16 @@ def collects_a_path_backwards(patch: pytest.MonkeyPatch) -> None:
 
 
 def publishes_within_the_step(patch: pytest.MonkeyPatch) -> None:
-    extend = Draft.extend
+    begin = Draft.begin
 
-    def wrong(self: Draft, row: int, most: int | None = None) -> int:
-        size = extend(self, row, most)
+    def wrong(self: Draft, request: Request, *where: Any) -> int:
+        size = begin(self, request, *where)
         if size:
-            self._state.publish(row)
+            self.settle()
+            self._state.publish(request.row)
         return size
 
-    patch.setattr(Draft, "extend", wrong)
+    patch.setattr(Draft, "begin", wrong)
     patch.setattr(Admission, "_shares_soon", lambda *_: False)
 
 
@@ -141,14 +142,14 @@ def gives_surplus_tokens_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def decodes_once_too_often(patch: pytest.MonkeyPatch) -> None:
-    take = Rows.take
+    counts = Beginning.counts
 
-    def wrong(self: Rows, request: Request, *args: Any) -> int:
-        row = take(self, request, *args)
-        self.limit[row] += 1
-        return row
+    def wrong(self: Beginning) -> tuple[int, ...]:
+        found = list(counts(self))
+        found[5] += 1  # the most it may come to hold
+        return tuple(found)
 
-    patch.setattr(Rows, "take", wrong)
+    patch.setattr(Beginning, "counts", wrong)
 
 
 def forgets_to_retire_rows(patch: pytest.MonkeyPatch) -> None:
