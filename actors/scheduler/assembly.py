@@ -8,6 +8,7 @@ begins behind them, and no slot is copied.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from ..joins import Line
 from ..messages import Generate
@@ -86,17 +87,18 @@ class Assemblies:
         if (origin := line.origin) is None:
             return None
         sources = tuple([request.held[source] for source in origin.lines])
-        own = [source.columns - origin.stem for source in origin.lines]
-        return self._tree.join(request.namespace_of(line), sources, own)
+        own = tuple([source.columns - origin.stem for source in origin.lines])
+        return self._tree.join((origin.position, own, sources), partial(request.namespace_of, line))
 
     def find(self, request: Request, limit: int) -> tuple[Node, int]:
         """Find, and lock, what the cache has of a request whose lines are all held; it holds these by its own path.
 
         limit: how many columns may come from the cache.
         """
-        root = self._join(request, request.line)
+        root = self._join(request, request.line) if request.joined else None
         first = root is not None and not root.locks
-        node, known = self._tree.match(request.tokens[4 * request.base :], limit - request.base, request.namespace)
+        tokens = request.tokens[4 * request.base :]
+        node, known = self._tree.match(tokens, limit - request.base, request.home, below=root)
         self._tree.lock(node, adopt=first)
         if first and (origin := request.line.origin) is not None:
             for line in origin.lines:  # the request's locks on them are the root's now

@@ -10,12 +10,13 @@ what locks or leases one of them locks or leases these lines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 from .eviction import PLAIN, EvictionOrder
 from .node import Node, Root
+from .roots import Place, Roots
 from .slot_pool import Slots
 
 __all__ = ["Node", "RadixTree", "Root"]
@@ -38,28 +39,25 @@ class RadixTree:
         self.evicted = 0
         self.version = 0
         self.crowded: dict[Node, None] = {}  # a dict: its order, unlike a set's, is the same in every run
-        self._roots: dict[str, Root] = {}
+        self._roots = Roots()
         self._order = EvictionOrder()
         self._clock = 0
 
     def root(self, namespace: str = "") -> Root:
         """Give the root of a namespace; prefixes of different namespaces never meet."""
-        root = self._roots.get(namespace)
-        if root is None:
-            root = self._roots[namespace] = Root(namespace)
-        return root
+        return self._roots.make(namespace)
 
     def known_root(self, namespace: str) -> Root | None:
         """Give the root of a namespace if there is one."""
         return self._roots.get(namespace)
 
-    def join(self, namespace: str, sources: tuple[Node, ...], own: Sequence[int]) -> Root:
-        """Let a namespace begin behind lines that end at `sources`, side by side behind the columns they share.
+    def join(self, place: Place, name: Callable[[], str]) -> Root:
+        """Let a namespace begin behind lines, side by side behind the columns they share; name: what names it.
 
-        own: how many columns each has behind these.
-        Whoever does so locks a path of the namespace at once, and then does without locks of its own on the sources.
+        Whoever does so locks a path of the namespace at once, and then does without locks of its own on the lines.
         """
-        root = self.root(namespace)
+        _, own, sources = place
+        root = self._roots.at(place) or self._roots.put(place, name)
         if root.locks:
             assert root.sources == sources, "a locked source stays where it is"
             return root
@@ -79,17 +77,23 @@ class RadixTree:
 
     def _tidy(self, node: Node) -> None:
         """Forget a root that nothing is known of any more."""
-        if isinstance(node, Root) and node.is_idle and self._roots.get(node.name) is node:
-            del self._roots[node.name]
+        if isinstance(node, Root) and node.is_idle:
+            self._roots.forget(node)
+
+    def name_roots(self) -> None:
+        """Name the roots of joins that are new, if there is time; else it is done when it has to be."""
+        self._roots.name_all()
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def match(self, tokens: bytes, limit: int | None = None, namespace: str = "") -> tuple[Node, int]:
-        """Find the longest known prefix, of at most `limit` tokens, and count it as used now.
+    def match(
+        self, tokens: bytes, limit: int | None = None, namespace: str = "", below: Node | None = None
+    ) -> tuple[Node, int]:
+        """Find the longest known prefix, of at most `limit` tokens, from the root or below a node; it is used now.
 
         Returns the node it ends at (split if it ended inside one) and its length in tokens.
         """
-        node, at = self.walk(self.root(namespace), tokens, _end(tokens, limit))
+        node, at = self.walk(self.root(namespace) if below is None else below, tokens, _end(tokens, limit))
         self.touch(node)
         return node, at >> 2
 
@@ -358,6 +362,7 @@ class RadixTree:
     def _cut(self, leaf: Node, wanted: int) -> Slots:
         """Take up to `wanted` slots off the end of a leaf, and the leaf itself if none are left."""
         keep = len(leaf.slots) - wanted
+        self._roots.lose(leaf)
         if keep > 0:
             part = leaf.slots[keep:]
             leaf.slots = leaf.slots[:keep]
@@ -378,11 +383,11 @@ class RadixTree:
 
     def roots(self) -> list[Root]:
         """Name the roots, of which all that are joins know something or are locked or leased."""
-        return list(self._roots.values())
+        return self._roots.all()
 
     def tops(self) -> list[Node]:
         """Name the nodes right below the roots."""
-        return [child for root in self._roots.values() for child in root.children.values()]
+        return [child for root in self._roots.all() for child in root.children.values()]
 
     def nodes(self) -> Iterator[Node]:
         """Go through all nodes but the roots."""

@@ -23,8 +23,9 @@ class Request:
     joined.  leased: what it has on lease while it waits.  rank: its program's (`Programs`), -1 before it waits.
     patient: it is next for having waited.  expected: the length it was admitted with.
 
-    base: how many columns stand before its own line of tokens; joined: whether there are any.  lines: those that stand
-    there, each behind those it needs.  held: those of them that are locked for it until it begins, and where they end.
+    base: how many columns stand before its own line of tokens; joined: whether any do, or its positions jump from the
+    first one on.  lines: those that stand there, each behind those it needs.  held: those of them that are locked for
+    it until it begins, and where they end.
     ends: where what the tree knew of each at ends_version ends, and how many tokens that is.
     whole: whose part it is, if it is computed for another's sake; nobody is told of it.
     joining: a join waits for it, so it writes its last token, too.
@@ -45,8 +46,8 @@ class Request:
             line = read_line(message.prompt, message.joins) if message.joins else whole_line(message.prompt)
         self.line = line
         self.base = line.base
-        self.joined = line.base > 0
-        self.lines = line.lines() if self.base else ()
+        self.joined = line.origin is not None
+        self.lines = line.lines()
         self.held: dict[Line, Node] = {}
         self.ends: dict[Line, tuple[Node | None, int]] = {}
         self.ends_version = -1
@@ -85,7 +86,7 @@ class Request:
     @property
     def namespace(self) -> str:
         """Where the KV of its own line is known."""
-        return self.namespace_of(self.line) if self.base else self.home
+        return self.namespace_of(self.line)
 
     def namespace_of(self, line: Line) -> str:
         """Name where the KV of a line is known; tenants share none."""

@@ -112,6 +112,7 @@ class Scheduler(Actor[ToScheduler]):
                 await asyncio.sleep(0)  # the worker takes this step up before the next one is planned
                 mail = inbox.drain()
             else:
+                state.memory.tree.name_roots()  # there is time now
                 mail = await inbox.batch()
 
     async def _gather(self, inbox: Inbox[ToScheduler], mail: Mail) -> None:

@@ -262,6 +262,20 @@ def test_branches_that_are_not_all_there_are_left_to_their_join() -> None:
     run.verify()
 
 
+def test_a_branch_whose_positions_jump_before_its_first_token_is_computed_like_any_other() -> None:
+    run = driver()
+    run.submit(1, STEM, fill(), lease=7)
+    run.run()
+    run.pause(7, STEM + TAIL, joins=pack_joins([(0, 0, 9)]))
+    run.run()
+    assert not run.state.eager
+    after = run.submit(2, STEM + TAIL, fill(3), lease=7, joins=pack_joins([(0, 0, 9)]))
+    run.run()
+    assert after.finish is not None
+    assert after.finish.cached_tokens == len(STEM + TAIL) - 1
+    run.verify()
+
+
 def test_it_is_on_lease_with_its_branches() -> None:
     run = driver(slots=100)
     said = joined_program(run)
