@@ -21,25 +21,22 @@ from .client import Client
 from .completion import Completion
 from .core import MailboxFull, Supervisor
 from .engine_options import EngineLimits, EngineOptions, model_folder
+from .engine_statistics import ask_statistics
 from .errors import InvalidRequest
 from .leases import Leases
 from .messages import (
     AbortTag,
-    DispatcherStatistics,
     Emptied,
     Flush,
     Flushed,
     Paused,
     Resumed,
-    SchedulerStatistics,
-    WorkerStatistics,
 )
 from .sampling import SamplingParams
 from .server_args import engine_arguments
 from .template_book import choose_template
 from .tenant import Tenant
 from .texts import Texts
-from .totals import totals
 from .tree import Tree
 from .wires import Wires
 
@@ -279,17 +276,9 @@ class Engine(Backend):
         """Tell counts and times since the start, by part: requests, scheduler, worker.
 
         Of several replicas these are totals, and `replicas` has each one's beside the requests that are live there;
-        one that is down, and starts again, has nothing to tell, unless no other is up.
+        one that is down, and starts again, has nothing to tell and is left out, unless no other is up.
         """
-        wires = self._wires
-        requests = await wires.dispatcher.ask(DispatcherStatistics())
-        placed: list[dict[str, Any]] = requests.pop("replicas", [{}])
-        told = [replica for replica, one in enumerate(placed) if one.get("up", True)] or range(len(placed))
-        for replica in told:
-            placed[replica]["scheduler"] = await wires.schedulers[replica].ask(SchedulerStatistics())
-            placed[replica]["worker"] = await wires.workers[replica].ask(WorkerStatistics())
-        parts = {name: totals([placed[replica][name] for replica in told]) for name in ("scheduler", "worker")}
-        return {"requests": requests, **parts} | ({"replicas": placed} if len(placed) > 1 else {})
+        return await ask_statistics(self._wires)
 
     def health(self) -> dict[str, Any]:
         """Tell whether the tree stands (live) and takes requests (ready), and why not.  Never waits."""
