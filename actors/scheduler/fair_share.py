@@ -49,7 +49,7 @@ class FairShare:
         self._waiting: list[tuple[float, str]] = []  # given, name: of those with a request that waits, in order
         self._level = 0.0  # what whoever was served last had been given before
         self._length = 0
-        self._unseen: Request | None = None  # the only one that waits, if nobody has looked at it yet
+        self._unsure: dict[str, _Tenant] = {}  # whose requests may have something to be put on lease
 
     def __len__(self) -> int:
         return self._length
@@ -61,49 +61,43 @@ class FairShare:
     def append(self, request: Request) -> None:
         """Let a new request wait.
 
-        One that comes alone is compared with nobody, and mostly begins in the next step: what the tree knows of it is
-        looked up, and put on lease, when there is reason to (`look`).
+        Mostly it begins in the next step: what the tree knows of it is put on lease when there is reason to (`look`).
         """
-        self.look()
         tenant = self._tenants.get(request.tenant) or self._welcome(request.tenant)
         if not tenant.live:
             tenant.given = max(tenant.given, self._level)
         tenant.live += 1
         self._idle.pop(tenant.name, None)
-        tenant.queue.append(request, look=self._length > 0)
-        if not self._length:
-            self._unseen = request
+        tenant.queue.append(request)
+        self._unsure[tenant.name] = tenant
         self._count(tenant)
 
     def look(self) -> None:
-        """Look at who came alone: another one comes, it did not begin, or what it will read might be evicted."""
-        if (request := self._unseen) is not None:
-            self._unseen = None
-            self._tenants[request.tenant].queue.look(request)
+        """Put on lease what those that wait will read: they did not begin, or something is to be evicted."""
+        for tenant in self._unsure.values():
+            tenant.queue.look()
+        self._unsure.clear()
 
     def put_back(self, request: Request) -> None:
         """Let a retracted request wait, ahead of all that never ran."""
-        self.look()
         tenant = self._tenants[request.tenant]
         tenant.queue.put_back(request)
+        self._unsure[tenant.name] = tenant
         self._count(tenant)
 
     def advance(self, request: Request) -> None:
         """Let a waiting request go ahead of all that never ran."""
-        self.look()
         self._tenants[request.tenant].queue.advance(request)
 
     def remove(self, request: Request) -> None:
         """Take a request out that ended before it was admitted."""
         tenant = self._tenants[request.tenant]
-        self._unseen = None
         tenant.queue.remove(request)
         self._count(tenant)
 
     def admitted(self, request: Request, tokens: int) -> None:
         """Take an admitted request out; its tenant is charged the tokens it is expected to take."""
         tenant = self._tenants[request.tenant]
-        self._unseen = None
         tenant.queue.admitted(request)
         self._count(tenant)
         self.charge(request, tokens)
@@ -140,11 +134,13 @@ class FairShare:
 
     def candidates(self, step: int) -> Iterable[Request]:
         """Name the next requests to admit, the best first; whoever is admitted on the way changes what comes next."""
-        if self._unseen is not None:
-            return [self._unseen]
         if len(self._waiting) == 1:
-            return self._tenants[self._waiting[0][1]].queue.candidates(step)
+            return self._candidates(self._waiting[0][1], step)
         return self._by_turns(step)
+
+    def _candidates(self, name: str, step: int) -> list[Request]:
+        tenant = self._unsure[name] = self._tenants[name]  # it looks again at what it knows
+        return tenant.queue.candidates(step)
 
     def _by_turns(self, step: int) -> Iterator[Request]:
         turns = list(islice(self._waiting, self._options.window))
@@ -154,7 +150,7 @@ class FairShare:
             given, name = turns[0]
             tenant = self._tenants[name]
             if name not in lines:
-                lines[name] = iter(tenant.queue.candidates(step))
+                lines[name] = iter(self._candidates(name, step))
             if tenant.given > given:
                 heapreplace(turns, (tenant.given, name))
             elif (request := next(lines[name], None)) is None:

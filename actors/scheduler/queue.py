@@ -13,6 +13,7 @@ from .options import SchedulerOptions
 from .programs import Programs
 from .radix_tree import RadixTree
 from .request import Request
+from .sorted_list import SortedList
 
 __all__ = ["WaitingQueue"]
 
@@ -31,7 +32,8 @@ class WaitingQueue:
                      prefixes with it, so that a tree of prompts is visited depth first.
 
     What the tree knows of a waiting request it has on lease, as far as that was looked up, so that it is not evicted
-    for the sake of what nobody asks for.
+    for the sake of what nobody asks for.  Who comes is looked up when somebody is next, together with all that came,
+    and has its lease if it does not begin then, or before anything is evicted (`look`).
 
     No request waits for ever: of those that have waited `patience` steps, every fourth admission takes one, by turns
     the oldest and the one that the tree knows least (of equals, the oldest).  So a request with k older ones begins
@@ -46,8 +48,11 @@ class WaitingQueue:
         self._waiting: OrderedDict[int, Request] = OrderedDict()  # by arrival
         self._by_prefix = options.policy == "longest-prefix"
         self._programs = Programs(options.promotion, self._rank)
-        self._sorted: list[tuple[bytes, int]] = []  # prompt, number
-        self._known: list[tuple[int, int, int, int]] = []  # rank, -matched, arrival, number
+        self._new: dict[int, Request] = {}  # those of these that nobody has looked at
+        self._found: dict[Request, tuple[Node, ...]] = {}  # what is still to be put on lease for whom
+        self._path: tuple[int, str, bytes, Node | None] = (-1, "", b"", None)  # where one looked at last has led
+        self._sorted = SortedList[tuple[bytes, int]]()  # prompt, number
+        self._known = SortedList[tuple[int, int, int, int]]()  # rank, -matched, arrival, number
         self._last = b""  # the prompt admitted last
         self._preferred = 0  # how many were admitted since one was that had waited long enough
         self._coldest = False  # whether the next of these is the coldest, not the oldest
@@ -58,19 +63,19 @@ class WaitingQueue:
     def __contains__(self, request: Request) -> bool:
         return request.number in self._waiting or request in self._retracted
 
-    def append(self, request: Request, *, look: bool = True) -> None:
-        """Let a new request wait.  look: else `look` is called for it before it is compared with another."""
+    def append(self, request: Request) -> None:
+        """Let a new request wait."""
         self._waiting[request.number] = request
         request.rank = self._programs.came(request) if self._by_prefix else 0
-        if look:
-            self.look(request)
-
-    def look(self, request: Request) -> None:
-        """Learn for the first time what the tree knows of a waiting request, and where that puts it."""
         if self._by_prefix:
-            insort(self._sorted, (request.tokens, request.number))
-            self._look(request)
-            self._stand(request)
+            self._new[request.number] = request
+
+    def look(self) -> None:
+        """Let all that wait have on lease what the tree knows of them; before anything is let go."""
+        self._take_in()
+        for request, nodes in self._found.items():
+            self._lease(request, nodes)
+        self._found.clear()
 
     def put_back(self, request: Request) -> None:
         """Let a retracted request wait, ahead of all that never ran."""
@@ -80,13 +85,16 @@ class WaitingQueue:
 
     def advance(self, request: Request) -> None:
         """Let a waiting request stand where one that is put back would; it keeps its lease."""
+        self._take_in()
         if self._waiting.pop(request.number, None) is not None:
             self._withdraw(request)
             insort(self._retracted, request, key=_arrival)
 
     def remove(self, request: Request) -> None:
         """Take a request out: it is admitted or ended."""
-        self._lease(request, ())
+        self._found.pop(request, None)
+        if request.leased:
+            self._lease(request, ())
         if self._waiting.pop(request.number, None) is None:
             self._retracted.remove(request)
         else:
@@ -114,8 +122,9 @@ class WaitingQueue:
         window = self._options.window
         chosen = self._retracted[:window]
         oldest = list(islice(self._waiting.values(), window))
-        if not self._by_prefix:
+        if not self._by_prefix or len(self._new) == len(self) == 1:  # who is alone is compared with nobody
             return chosen + oldest
+        self._take_in()
         self._programs.age(step)
         preferred = self._prefer(oldest)
         overdue = step - self._options.patience
@@ -132,10 +141,11 @@ class WaitingQueue:
         """Put the three windows in order."""
         window = self._options.window
         found = {request.number: request for request in oldest}
-        for *_, number in self._known[:window]:
+        for *_, number in self._known.items()[:window]:
             found[number] = self._waiting[number]
-        at = bisect_left(self._sorted, (self._last, -1))
-        for _, number in self._sorted[max(0, at - window // 2) : at + window - window // 2]:
+        prompts = self._sorted.items()
+        at = bisect_left(prompts, (self._last, -1))
+        for _, number in prompts[max(0, at - window // 2) : at + window - window // 2]:
             found[number] = self._waiting[number]
         for request in found.values():
             request.patient = False
@@ -144,7 +154,7 @@ class WaitingQueue:
 
     def _least_known(self, count: int) -> list[Request]:
         """Name those that the tree knew least when they were last looked at, of equals the oldest."""
-        known, end = self._known, len(self._known)
+        known, end = self._known.items(), len(self._known)
         found: list[tuple[int, int, int]] = []  # matched, arrival, number
         while end:  # of each rank, the last first
             rank = known[end - 1][0]
@@ -185,42 +195,60 @@ class WaitingQueue:
 
     # --- where a request stands ------------------------------------------------------------------------------------
 
-    def _stand(self, request: Request) -> None:
-        """Note a request where its rank and what the tree knows of it put it."""
-        insort(self._known, (request.rank, -request.matched, request.arrival, request.number))
+    def _take_in(self) -> None:
+        """Learn what the tree knows of those that came, and where that puts them.
+
+        Many come together, and nobody is compared with them before they are next; what begins at once needs no lease.
+        """
+        if not self._new:
+            return
+        new = list(self._new.values())
+        self._new.clear()
+        for request in new:
+            self._look(request)
+        self._sorted.put(*[(request.tokens, request.number) for request in new])
+        self._known.put(*[_standing(request) for request in new])
 
     def _withdraw(self, request: Request) -> None:
         """Forget where a request stood that is no longer among those that never ran."""
-        if self._by_prefix:
-            self._programs.left(request)
-        if request.matched_version >= 0:  # else nobody has looked at it
-            del self._sorted[bisect_left(self._sorted, (request.tokens, request.number))]
-            self._step_aside(request)
-
-    def _step_aside(self, request: Request, matched: int | None = None) -> None:
-        """Undo that; matched: what the tree knew of it then, if that has changed."""
-        matched = request.matched if matched is None else matched
-        del self._known[bisect_left(self._known, (request.rank, -matched, request.arrival, request.number))]
+        if not self._by_prefix:
+            return
+        self._programs.left(request)
+        if self._new.pop(request.number, None) is None:
+            self._sorted.drop((request.tokens, request.number))
+            self._known.drop(_standing(request))
 
     def _rank(self, request: Request, rank: int) -> None:
-        if request.matched_version < 0:
+        if request.number in self._new:
             request.rank = rank
             return
-        self._step_aside(request)
+        self._known.drop(_standing(request))
         request.rank = rank
-        self._stand(request)
+        self._known.put(_standing(request))
 
     def _look(self, request: Request) -> None:
+        before = request.matched
         if request.joined:
             request.matched, nodes = known_lines(self._tree, request)
-            if nodes != request.leased:
-                self._lease(request, nodes)
         else:
-            request.end, known = self._tree.find(request.tokens, request.match_limit, request.home)
-            if known != request.matched or not request.leased:
-                request.matched = known
-                self._lease(request, () if request.end is None else (request.end,))
+            request.end, request.matched = self._find(request)
+            nodes = () if request.end is None else (request.end,)
         request.matched_version = self._tree.version
+        if nodes != request.leased if request.joined else request.matched != before or not request.leased:
+            self._found[request] = nodes
+
+    def _find(self, request: Request) -> tuple[Node | None, int]:
+        """Find what the tree knows of a request, from where another's path has led if this one begins as that does."""
+        tree, tokens, limit = self._tree, request.tokens, request.match_limit
+        version, home, path, end = self._path
+        fits = (version, home) == (tree.version, request.home) and len(path) <= 4 * limit
+        if end is not None and fits and tokens.startswith(path):
+            found, at = tree.walk(end, tokens, 4 * limit, len(path))
+            known = at >> 2
+        else:
+            found, known = tree.find(tokens, limit, request.home)
+        self._path = tree.version, request.home, tokens[: 4 * known], found
+        return found, known
 
     def _lease(self, request: Request, nodes: tuple[Node, ...]) -> None:
         """Let a request have the paths to `nodes`, which count as used now, on lease, and no other."""
@@ -235,11 +263,16 @@ class WaitingQueue:
         """Learn what the tree knows of a waiting request by now."""
         if request.matched_version == self._tree.version:
             return
-        before = request.matched
+        before = _standing(request)
         self._look(request)
-        if request.matched != before:
-            self._step_aside(request, before)
-            self._stand(request)
+        if (now := _standing(request)) != before:
+            self._known.drop(before)
+            self._known.put(now)
+
+
+def _standing(request: Request) -> tuple[int, int, int, int]:
+    """Tell where its rank and what the tree knows of it put a request that never ran."""
+    return request.rank, -request.matched, request.arrival, request.number
 
 
 def _arrival(request: Request) -> int:

@@ -138,19 +138,20 @@ def test_a_waiting_request_that_is_aborted_leases_nothing() -> None:
     run.verify()
 
 
-def test_a_request_that_comes_alone_and_begins_is_leased_nothing_on_the_way() -> None:
+def test_requests_that_come_and_begin_are_leased_nothing_on_the_way() -> None:
     run = driver(rows=3)
     run.submit(1, PROMPT, fill())
     run.run()
-    alone = run.submit(2, [*PROMPT, 1], fill(3))
-    assert run.state.memory.tree.leased == 0
+    came = [run.submit(2, [*PROMPT, 1], fill(3))]
+    assert run.state.memory.tree.leased == 0, "nobody has compared it with another"
     run.send()
-    run.submit(3, [*PROMPT, 2], fill(3))
-    run.submit(4, [*PROMPT, 3], fill(3))
-    assert run.state.memory.tree.leased == 40, "two wait, and are compared"
+    came += [run.submit(number, [*PROMPT, number], fill(3)) for number in (3, 4, 5)]
+    assert run.state.memory.tree.leased == 0, "nor these"
+    run.send()
+    assert len(run.state.queue) == 1
+    assert run.state.memory.tree.leased == 40, "two have begun, and the one that waits has what it will read"
     run.run()
-    assert alone.finish is not None
-    assert alone.finish.cached_tokens == 40
+    assert [one.finish.cached_tokens for one in came if one.finish is not None] == [40] * 4
     run.verify()
 
 
