@@ -72,6 +72,11 @@ class FairShare:
         self._unsure[tenant.name] = tenant
         self._count(tenant)
 
+    def see(self) -> None:
+        """Learn what the tree knows of those that came."""
+        for tenant in self._unsure.values():
+            tenant.queue.see()
+
     def look(self) -> None:
         """Put on lease what those that wait will read: they did not begin, or something is to be evicted."""
         for tenant in self._unsure.values():

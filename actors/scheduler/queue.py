@@ -70,9 +70,23 @@ class WaitingQueue:
         if self._by_prefix:
             self._new[request.number] = request
 
+    def see(self) -> None:
+        """Learn what the tree knows of those that came, and where that puts them.
+
+        Many come together, and nobody is compared with them before they are next; what begins at once needs no lease.
+        """
+        if not self._new:
+            return
+        new = list(self._new.values())
+        self._new.clear()
+        for request in new:
+            self._look(request)
+        self._sorted.put(*[(request.tokens, request.number) for request in new])
+        self._known.put(*[_standing(request) for request in new])
+
     def look(self) -> None:
         """Let all that wait have on lease what the tree knows of them; before anything is let go."""
-        self._take_in()
+        self.see()
         for request, nodes in self._found.items():
             self._lease(request, nodes)
         self._found.clear()
@@ -85,7 +99,7 @@ class WaitingQueue:
 
     def advance(self, request: Request) -> None:
         """Let a waiting request stand where one that is put back would; it keeps its lease."""
-        self._take_in()
+        self.see()
         if self._waiting.pop(request.number, None) is not None:
             self._withdraw(request)
             insort(self._retracted, request, key=_arrival)
@@ -124,7 +138,7 @@ class WaitingQueue:
         oldest = list(islice(self._waiting.values(), window))
         if not self._by_prefix or len(self._new) == len(self) == 1:  # who is alone is compared with nobody
             return chosen + oldest
-        self._take_in()
+        self.see()
         self._programs.age(step)
         preferred = self._prefer(oldest)
         overdue = step - self._options.patience
@@ -194,20 +208,6 @@ class WaitingQueue:
         return list(order.values())
 
     # --- where a request stands ------------------------------------------------------------------------------------
-
-    def _take_in(self) -> None:
-        """Learn what the tree knows of those that came, and where that puts them.
-
-        Many come together, and nobody is compared with them before they are next; what begins at once needs no lease.
-        """
-        if not self._new:
-            return
-        new = list(self._new.values())
-        self._new.clear()
-        for request in new:
-            self._look(request)
-        self._sorted.put(*[(request.tokens, request.number) for request in new])
-        self._known.put(*[_standing(request) for request in new])
 
     def _withdraw(self, request: Request) -> None:
         """Forget where a request stood that is no longer among those that never ran."""

@@ -124,8 +124,11 @@ class Scheduler(Actor[ToScheduler]):
         state, tokens = self.state, 0
         for _ in range(_TURNS):
             came = [state.live[message.request] for message in _requests(mail) if message.request in state.live]
+            if len(came) < 2:
+                return
+            state.queue.see()
             tokens += sum(request.length - request.matched for request in came)
-            if len(came) < 2 or tokens >= state.options.chunk_tokens or len(state.queue) >= state.rows.free:
+            if tokens >= state.options.chunk_tokens or len(state.queue) >= state.rows.free:
                 return
             await asyncio.sleep(0)
             mail = inbox.drain()

@@ -123,6 +123,19 @@ async def test_branches_that_come_in_one_instant_begin_in_one_step() -> None:
         assert (await ask_by_turns(cast, 3, 4, tokens=30))[0] < 7
 
 
+async def test_branches_of_a_prompt_that_is_known_begin_in_one_step_however_long_it_is() -> None:
+    stem = list(range(60))
+    async with company(SchedulerOptions(slots=400, rows=16, chunk_tokens=64)) as cast:
+        await cast.scheduler.tell(generate(100, stem, 0))
+        await cast.ended(1)
+        for turn in range(3):
+            for branch in range(4):
+                cast.scheduler.post(generate(4 * turn + branch, [*stem, turn, branch], 1))
+            await anyio.lowlevel.checkpoint()
+        await cast.ended(13)
+        assert [len(news.cached) for news in cast.text if news.cached] == [12]
+
+
 async def test_the_worker_has_a_step_before_the_next_is_planned() -> None:
     async with company() as cast:
         behind: list[int] = []
