@@ -7,7 +7,7 @@ import msgspec
 from ..messages import Extend
 from .node import Node
 from .request import Request
-from .rows import Beginning
+from .rows import Beginning, span
 from .state import State
 
 __all__ = ["Draft"]
@@ -126,7 +126,7 @@ class Draft:
                 rows.shared[chunk.row], rows.duplicates[chunk.row] = chunk.request.base, 1
                 rows.spare[chunk.row] = slots[at : at + 1]
             at = past
-        where = [chunk.row for chunk in chunks]
+        where = span([chunk.row for chunk in chunks])
         rows.length[where] = [chunk.end for chunk in chunks]
         rows.last_step[where] = state.next_step
         state.counters.computed_tokens += at
@@ -199,7 +199,7 @@ class Draft:
         if self._state.options.prefix_cache:
             rows, least = self._state.rows, min(_FEW, self._state.options.share_tokens)
             requests = self.computing[self._published :]
-            where = [request.row for request in requests]
+            where = span([request.row for request in requests])
             own = rows.length[where] - rows.shared[where]
             for request, few in zip(requests, (own < least).tolist(), strict=True):
                 if request.whole is not None or not few:

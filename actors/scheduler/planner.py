@@ -19,6 +19,8 @@ __all__ = ["Planner"]
 # is at every seventh; a pause costs about a tenth of a small model's step.
 _OFTEN = 16
 
+_NONE = np.empty(0, np.int32)
+
 
 class Planner:
     """Compose steps: decode every row that can, then go on with prompts, then admit.
@@ -120,14 +122,15 @@ class Planner:
             chosen = self._ready()
             if len(chosen) > memory.room:
                 chosen = np.sort(chosen[np.argsort(rows.arrival[chosen])][: memory.room])
+        if not len(chosen):
+            return chosen, _NONE
         slots = memory.take(len(chosen))
-        if len(chosen):
-            length = rows.length[chosen]
-            rows.slots[chosen, length] = slots
-            length += 1
-            rows.length[chosen] = length
-            rows.last_step[chosen] = state.next_step
-            rows.decoding[chosen] = length < rows.limit[chosen]
+        length = rows.length[chosen]
+        rows.slots[chosen, length] = slots
+        length += 1
+        rows.length[chosen] = length
+        rows.last_step[chosen] = state.next_step
+        rows.decoding[chosen] = length < rows.limit[chosen]
         return chosen, slots
 
     def _ready(self) -> npt.NDArray[np.int64]:

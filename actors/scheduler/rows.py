@@ -21,7 +21,7 @@ from .radix_tree import Node
 from .request import Request
 from .slot_pool import Slots
 
-__all__ = ["Beginning", "Rows"]
+__all__ = ["Beginning", "Rows", "span"]
 
 _NONE = np.empty(0, np.int32)
 
@@ -105,7 +105,7 @@ class Rows:
         """Put into rows that were taken what they begin with, but for the slots of what is known."""
         if not begins:
             return
-        where = [begin.row for begin in begins]
+        where = span([begin.row for begin in begins])
         requests = [begin.request for begin in begins]
         self._widen(max([max(request.most_slots, request.length) for request in requests]) + 1)
         self.taken[where] = True
@@ -171,3 +171,12 @@ class Rows:
         wide = np.zeros((self.max_rows, width), np.int32)
         wide[taken, : table.shape[1]] = table[taken]
         return wide
+
+
+def span(rows: list[int]) -> slice | list[int]:
+    """Give the same rows to index an array by: as a slice, which is faster, if they are neighbours in order.
+
+    Those that begin together mostly are, and one by itself is.
+    """
+    first, count = rows[0] if rows else 0, len(rows)
+    return slice(first, first + count) if rows == list(range(first, first + count)) else rows
