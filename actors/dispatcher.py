@@ -11,7 +11,7 @@ import msgspec
 
 from .core import Actor, MailboxFull
 from .errors import GenerationFailed, InvalidRequest, Overloaded
-from .joins import read_line
+from .ledger_entry import LedgerEntry, reach
 from .messages import (
     Abort,
     AbortAll,
@@ -24,7 +24,6 @@ from .messages import (
     DispatcherStatistics,
     Emptied,
     Finish,
-    Generate,
     LiveRequests,
     Open,
     Paused,
@@ -35,9 +34,8 @@ from .messages import (
     ToDispatcher,
 )
 from .outputs import Outputs
-from .placing import Place, Placing
+from .placing import Placing
 from .reader import Reader
-from .sampling import SamplingParams
 from .wires import Wires
 
 __all__ = ["Dispatcher", "DispatcherOptions"]
@@ -61,33 +59,8 @@ class DispatcherOptions(msgspec.Struct, frozen=True, kw_only=True):
     slots: int = 1 << 20
 
 
-_BEFORE = 16
-"""How many of a prompt's last tokens the detokenizer is told."""
 _UNTOLD = 64
 """How many programs may be over before a replica is told that is sent no request."""
-
-
-class _Entry:
-    """One live request: what it takes to run it again, and where."""
-
-    __slots__ = (
-        "joining", "joins", "lease", "namespace", "next_logprobs", "place", "program", "prompt", "replays", "sampling",
-        "tag", "tenant",
-    )  # fmt: skip
-
-    def __init__(self, submit: Submit, sampling: SamplingParams, place: Place) -> None:
-        self.place = place
-        self.prompt = submit.prompt
-        self.sampling = sampling
-        self.tag = submit.tag
-        self.next_logprobs = submit.next_logprobs
-        self.joins = submit.joins
-        self.joining = submit.joining
-        self.lease = submit.lease
-        self.program = submit.program
-        self.tenant = submit.tenant
-        self.namespace = submit.namespace
-        self.replays = 0
 
 
 class Dispatcher(Actor[ToDispatcher]):
@@ -101,7 +74,7 @@ class Dispatcher(Actor[ToDispatcher]):
     def __init__(self, wires: Wires, options: DispatcherOptions) -> None:
         self._wires = wires
         self._options = options
-        self._live: dict[int, _Entry] = {}
+        self._live: dict[int, LedgerEntry] = {}
         self._readers: dict[int, Reader] = {}  # of the live ones
         self._outputs = Outputs()  # of the live ones
         self._tags: dict[tuple[str, str], set[int]] = {}  # by tenant and tag
@@ -154,13 +127,13 @@ class Dispatcher(Actor[ToDispatcher]):
         if submit.released:
             self._release(submit.released)  # also those that come with one that is refused
         try:
-            reach = self._verify(submit)
+            reached = self._verify(submit)
         except (InvalidRequest, Overloaded) as refusal:
             self._counts["refused"] += 1
             self.reply().fail(refusal)
             return
         sampling = submit.sampling
-        room = self._options.context_length - reach
+        room = self._options.context_length - reached
         seed = self._options.seed + submit.request if sampling.seed is None else sampling.seed
         sampling = msgspec.structs.replace(
             sampling, max_new_tokens=min(sampling.max_new_tokens, room), seed=seed & 0x7FFF_FFFF_FFFF_FFFF
@@ -168,16 +141,16 @@ class Dispatcher(Actor[ToDispatcher]):
         place = self._placing.place(
             submit.prompt, submit.namespace, program=submit.program, lease=submit.lease, outputs=sampling.max_new_tokens
         )
-        entry = self._live[submit.request] = _Entry(submit, sampling, place)
+        entry = self._live[submit.request] = LedgerEntry(submit, sampling, place)
         self._readers[submit.request] = submit.reader
         self._outputs.open(submit.request)
         self._tenants[submit.tenant] += 1
         if submit.tag:
             self._tags.setdefault((submit.tenant, submit.tag), set()).add(submit.request)
         try:
-            self._wires.detokenizer.post(_opened(submit.request, entry))
+            self._wires.detokenizer.post(entry.opened())
             released = self._released[place.replica]
-            self._wires.schedulers[place.replica].post(self._generate(submit.request, entry, released=released))
+            self._wires.schedulers[place.replica].post(entry.generate(self._options.eos, released=released))
         except MailboxFull:
             self._forget(submit.request, "refused")
             with suppress(MailboxFull):  # the detokenizer may have been told before the scheduler had no room
@@ -214,7 +187,7 @@ class Dispatcher(Actor[ToDispatcher]):
 
     def _can_go_on(self, message: Paused) -> bool:
         try:
-            return _reach(message.tokens, message.joins) < self._options.context_length
+            return reach(message.tokens, message.joins) < self._options.context_length
         except ValueError:  # its next generation would be refused, too
             return False
 
@@ -224,7 +197,7 @@ class Dispatcher(Actor[ToDispatcher]):
             live.setdefault(entry.place.replica, []).append(request)
         for replica, requests in live.items():  # an end in the message that was lost would never be told again
             self._wires.schedulers[replica].post(Reconcile(tuple(requests)))
-        return [_opened(request, entry, self._outputs.packed(request)) for request, entry in self._live.items()]
+        return [entry.opened(self._outputs.packed(request)) for request, entry in self._live.items()]
 
     def _verify(self, submit: Submit) -> int:
         """Tell how far a prompt reaches; raises InvalidRequest or Overloaded for what is refused."""
@@ -232,11 +205,11 @@ class Dispatcher(Actor[ToDispatcher]):
         if not prompt_tokens:
             raise InvalidRequest("prompt", "it has no tokens; at least one is needed")
         try:
-            reach = _reach(submit.prompt, submit.joins)
+            reached = reach(submit.prompt, submit.joins)
         except ValueError as error:
             raise InvalidRequest("joins", str(error)) from None
-        if prompt_tokens < reach and reach + (submit.sampling.max_new_tokens > 0) > context:
-            raise InvalidRequest("prompt", f"it reaches to position {reach}; the context holds {context}")
+        if prompt_tokens < reached and reached + (submit.sampling.max_new_tokens > 0) > context:
+            raise InvalidRequest("prompt", f"it reaches to position {reached}; the context holds {context}")
         if prompt_tokens + (submit.sampling.max_new_tokens > 0) > context:
             raise InvalidRequest(
                 "prompt", f"it has {prompt_tokens} tokens; the context holds {context}, output included"
@@ -248,14 +221,7 @@ class Dispatcher(Actor[ToDispatcher]):
             raise Overloaded(f"{self._tenants[submit.tenant]} of your requests are live; {free} are left for everybody")
         if submit.request in self._live:
             raise InvalidRequest("request", f"{submit.request} is already live")
-        return reach
-
-    def _generate(self, request: int, entry: _Entry, output: bytes = b"", released: tuple[int, ...] = ()) -> Generate:
-        return Generate(
-            request, entry.prompt, entry.sampling, output, self._options.eos, entry.next_logprobs,
-            lease=entry.lease, released=released, joins=entry.joins,
-            program=entry.program, tenant=entry.tenant, namespace=entry.namespace, joining=entry.joining,
-        )  # fmt: skip
+        return reached
 
     def _news(self, news: Deltas) -> None:
         self._outputs.add(news.whose, news.tokens)
@@ -302,7 +268,7 @@ class Dispatcher(Actor[ToDispatcher]):
             else:
                 self._counts["replayed"] += 1
                 scheduler = self._wires.schedulers[replica]
-                scheduler.post(self._generate(request, entry, self._outputs.packed(request)))
+                scheduler.post(entry.generate(self._options.eos, self._outputs.packed(request)))
 
     def _statistics(self) -> dict[str, Any]:
         told: dict[str, Any] = {"live": len(self._live), **self._counts}
@@ -311,13 +277,3 @@ class Dispatcher(Actor[ToDispatcher]):
                 {"up": load.up, "live": load.requests, "tokens": load.tokens} for load in self._placing.loads
             ]
         return told
-
-
-def _opened(request: int, entry: _Entry, output: bytes = b"") -> Open:
-    return Open(request, entry.sampling, len(entry.prompt) // 4, output, entry.prompt[-4 * _BEFORE :])
-
-
-def _reach(tokens: bytes, joins: bytes) -> int:
-    """Tell how far tokens reach: as far as they are many, or to the position behind them if that is further."""
-    columns = len(tokens) // 4
-    return max(columns, read_line(tokens, joins).position) if joins else columns
