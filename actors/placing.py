@@ -52,7 +52,9 @@ class Placing:
     """Place requests, and know how many tokens each replica has before it.
 
     A program stays where its first request went until it is released: its branches' KV is there, what is joined could
-    be computed nowhere else without computing the branches anew, and what it will say is behind what it has said.
+    be computed nowhere else without computing the branches anew, and what it will say is behind what it has said.  It
+    is one by its leases: requests that have a number in common and none of these, as several prompts that a client
+    sends at once, are placed one by one.
 
     A request of no program, and a program's first, goes where this is least; if several are alike, to the least busy,
     or to who has the fewest programs:
@@ -86,12 +88,13 @@ class Placing:
         home = self._homes.get(program) or self._homes.get(lease)
         if home is None:
             replica, known = self._choose(prompt, namespace)
-            home = _Home(replica, length)
         else:
             replica, known = home.replica, min(home.reach, length)
             home.reach = max(home.reach, length)
-        self._settle(program, home)
-        self._settle(lease, home)
+        if lease:
+            home = home or _Home(replica, length)
+            self._settle(program, home)
+            self._settle(lease, home)
         place = Place(replica, length - known + min(outputs, _OUTPUTS))
         load = self.loads[replica]
         load.requests += 1

@@ -135,7 +135,7 @@ class Company:
             case "prefix":
                 return self.placing.place(prompt, "", outputs=count)
             case _:
-                return self.placing.place(prompt, "", program=program, outputs=count)
+                return self.placing.place(prompt, "", program=program, lease=program, outputs=count)
 
     def run(self) -> None:
         """Run everything to its end."""

@@ -55,6 +55,7 @@ class Stage:
     async def submit(self, request: int, tokens: bytes = b"", **more: Any) -> Reader:
         reader = Reader(request)
         sampling = SamplingParams(max_new_tokens=more.pop("outputs", 10))
+        more.setdefault("lease", more.get("program", 0))
         await self.wires.dispatcher.ask(Submit(request, tokens or prompt(request), sampling, reader, **more))
         return reader
 

@@ -129,6 +129,15 @@ def test_load_counts_what_is_new_and_what_may_be_said_and_is_undone_exactly() ->
     assert loads(placing) == [(0, 0), (0, 0)]
 
 
+def test_a_number_without_a_lease_binds_nobody() -> None:
+    placing = Placing(2)
+    replicas = [placing.place(other(number), "", program=5, outputs=10).replica for number in range(6)]
+    assert sorted(replicas) == [0, 0, 0, 1, 1, 1]
+    assert placing._homes == {}
+    home = placing.place(other(7), "", program=6, lease=6, outputs=500).replica
+    assert placing.place(other(8), "", program=6, outputs=5).replica == home, "what its program has is its own"
+
+
 def test_a_program_s_prompt_counts_once_for_all_of_its_branches() -> None:
     placing = Placing(2)
     placing.place(behind(), "", program=1, lease=1, outputs=0)
