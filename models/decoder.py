@@ -71,6 +71,8 @@ class Decoder:
             attended_TX = layer.attend(residual, self.rotations_LP, positions_T, slots_T, pool, attention, plan)
             if layer is self.layers[-1] and wanted_N is not None:
                 # What the others are for, their keys and values, is in the pool.
+                if not len(wanted_N):
+                    return x_TC[:0]
                 residual.keep(wanted_N)
                 attended_TX = attended_TX.index_select(0, wanted_N)
             layer.output.add_to_(residual, attended_TX)

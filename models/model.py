@@ -38,7 +38,8 @@ class Model(Protocol):
         """Run a step's new tokens through all layers and store their keys and values in slots_T.
 
         tokens_T, positions_T, slots_T: int64 [T], on the model's device.  Returns hidden states, [T, hidden], normed.
-        wanted_N: int64, at least one, whose hidden states are wanted, [N, hidden] then; None for all.
+        wanted_N: int64, whose hidden states are wanted, [N, hidden] then; None for all.  The others may leave the last
+        layer when it has stored their keys and values.
         """
         ...
 

@@ -40,7 +40,7 @@ _DRAWING = 1
 class Shape(NamedTuple):
     """What a graph is captured for: so many rows, a kind of groups, -1 for none, and whether rows may have cuts.
 
-    writes: it ends with the layers, and draws nothing.
+    writes: it ends when the last layer has stored keys and values, and draws nothing.
     """
 
     size: int
@@ -268,9 +268,9 @@ class DecodeGraphs:
             extends=0,
             groups=None if kind < 0 else Groups(inputs[4 * size :], kind),
         )
-        plan = self._attention.plan(attention)
+        plan, wanted = self._attention.plan(attention), rows_B[:0] if writes else None
         hidden_BC = self._model.forward(
-            self._rows.last_tokens[rows_B], positions_B, slots_B, self._pool, self._attention, plan
+            self._rows.last_tokens[rows_B], positions_B, slots_B, self._pool, self._attention, plan, wanted
         )
         if writes:
             return None

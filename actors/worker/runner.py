@@ -148,6 +148,7 @@ class Runner:
         ends_M = to_device(asked.ends, self.rows.device) if asked.ends else None
         # Whether there is one reason only to want hidden states, so that the others can leave the last layer.
         picked = not asked.targets and not (sampling and asked.ends)
+        wanted = index_N if sampling else batch.tokens_T[:0] if ends_M is None else ends_M
         if self._native_step is None or not self._native_step.takes(self._pool, plan):
             self._grammars.start()
         hidden_TC = self._model.forward(
@@ -157,7 +158,7 @@ class Runner:
             self._pool,
             self._attention,
             plan,
-            (index_N if sampling else ends_M) if picked else None,
+            wanted if picked else None,
         )
         if sampling:
             running.sampled = batch.sampled

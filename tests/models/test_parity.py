@@ -172,6 +172,32 @@ def test_a_cached_prefix_of_another_row_is_as_good_as_ones_own(pair: Any, runner
         models.check(each)
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_tokens_of_which_nothing_is_wanted_leave_their_keys_and_values(
+    pair: Any, runner: Any, row: Any, monkeypatch: pytest.MonkeyPatch, native: bool
+) -> None:
+    models = pair(304)
+    model = models.model
+    if not native:
+        monkeypatch.setattr(model, "native", None)
+    forward = model.forward
+
+    def write(tokens_T: Any, *others: Any) -> Any:
+        """Compute the step as if nobody wanted anything; what the runner would read is made up."""
+        hidden_NC = forward(tokens_T, *others, tokens_T[:0])
+        assert hidden_NC.shape == (0, model.config.hidden)
+        return hidden_NC.new_zeros(len(tokens_T), model.config.hidden)
+
+    run, generator = runner(model, 304), random.Random(304)
+    each = row(draw_tokens(generator, 60))
+    monkeypatch.setattr(model, "forward", write)
+    run.step([(each, 50)])
+    monkeypatch.setattr(model, "forward", forward)
+    run.step([(each, 9)])
+    run.step([(each, 1)])
+    torch.testing.assert_close(torch.stack(each.logits)[50:], models.wanted(each.tokens)[50:], rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("seed", range(400, 408))
 def test_random_trees_of_prefixes_in_random_steps(pair: Any, runner: Any, row: Any, seed: int) -> None:
     """Rows fork from each other at random lengths; each step extends some, decodes some and leaves some alone."""
