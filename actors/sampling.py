@@ -114,9 +114,11 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
         """Raise InvalidRequest naming the first field that is out of range; check ids against `vocabulary`."""
         limits = limits or SamplingLimits()
         for field, low, high in _INTEGERS:
-            _integer(field, getattr(self, field), low, high)
+            if (value := getattr(self, field)) is not getattr(_PLAIN, field):
+                _integer(field, value, low, high)
         for field, low, high, open_low in _NUMBERS:
-            _number(field, getattr(self, field), low, high, open_low=open_low)
+            if (value := getattr(self, field)) is not getattr(_PLAIN, field):
+                _number(field, value, low, high, open_low=open_low)
         if self.min_new_tokens > self.max_new_tokens:
             raise InvalidRequest(
                 "min_new_tokens", f"{self.min_new_tokens} is more than max_new_tokens, {self.max_new_tokens}"
@@ -181,6 +183,8 @@ class SamplingParams(msgspec.Struct, frozen=True, kw_only=True):
             _token("logit_bias", token, vocabulary)
             _number("logit_bias", bias, -100.0, 100.0)
 
+
+_PLAIN = SamplingParams()  # most fields of most requests are as these, which need no looking at
 
 # field, lowest, highest
 _INTEGERS = (
