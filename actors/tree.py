@@ -114,6 +114,7 @@ class Tree:
         wires.grammar = await text.spawn(lambda: Grammar(grammars), name="grammar")
         make_text = token_text(vocabulary)
         wires.detokenizer = await text.spawn(lambda: Detokenizer(wires, make_text), name="detokenizer", mailbox=deep)
+        wires.schedulers = []
         for replica, core in enumerate(cores):
             make = partial(self._scheduler, replica, described[replica].kv_slots)
             wires.schedulers.append(await core.spawn(make, name=self._named("scheduler", replica), mailbox=deep))
@@ -137,7 +138,7 @@ class Tree:
             )
 
         await together(partial(start, replica) for replica in range(len(cores)))
-        self._wires.workers += [refs[replica] for replica in range(len(cores))]
+        self._wires.workers = [refs[replica] for replica in range(len(cores))]
         return [await worker.ask(Describe()) for worker in self._wires.workers]
 
     def _report(self, replica: int, done: StepDone) -> None:

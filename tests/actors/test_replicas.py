@@ -292,6 +292,17 @@ async def test_totals_are_the_parts_together_as_statistics_metrics_and_the_line_
         assert "tokens/s 120 out" in statistics_line(before, told, 1.0)
 
 
+async def test_an_engine_that_was_left_can_be_entered_again(folder: Path) -> None:
+    engine = Engine(folder, load_format="dummy", seed=1, max_rows=8, kv_slots=4096, threads=2, replicas=2)
+    texts: list[list[str]] = []
+    for _ in range(2):
+        async with engine:
+            texts.append([done.text for done in await gather(engine, PROMPTS, greedy(5))])
+            assert await asked(engine) == [6, 6]
+            await at_rest(engine)
+    assert texts[0] == texts[1]
+
+
 async def test_one_replica_tells_what_it_always_told(folder: Path) -> None:
     async with company(folder, 1) as engine:
         told = await engine.statistics()
