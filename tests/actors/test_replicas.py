@@ -16,9 +16,9 @@ import pytest
 import callboard as cb
 from callboard.actors.core import ActorDied
 from callboard.actors.engine import Completion, Engine
-from callboard.actors.errors import Aborted
+from callboard.actors.errors import Aborted, GenerationFailed
 from callboard.actors.gateway.metrics import Metrics
-from callboard.actors.messages import DispatcherStatistics, Generate, Step
+from callboard.actors.messages import Deltas, DispatcherStatistics, Generate, Step, Tokens
 from callboard.actors.sampling import SamplingParams
 from callboard.commands.engine_arguments import summary
 from callboard.commands.statistics_line import statistics_line
@@ -229,6 +229,71 @@ async def test_while_one_core_starts_again_the_engine_serves_and_tells_so(
             while not (await engine.statistics())["replicas"][0]["up"]:
                 await anyio.lowlevel.checkpoint()
         assert await asked(engine) == [0, len(PROMPTS)]
+
+
+async def test_a_stop_string_ends_a_request_at_the_replica_it_is_at(folder: Path) -> None:
+    async with company(folder) as engine:
+        texts = [done.text for done in await gather(engine, PROMPTS, greedy(12))]
+        before = [one["scheduler"]["output_tokens"] for one in await parts(engine)]
+        done: list[Completion] = []
+
+        async def run(prompt: str, text: str) -> None:
+            done.append(await engine.complete(prompt, greedy(400, stop=(text[4:8],))))
+
+        async with anyio.create_task_group() as group:
+            for prompt, text in zip(PROMPTS, texts, strict=True):
+                group.start_soon(run, prompt, text)
+        assert all(one.finish.reason == "stop" for one in done)
+        await at_rest(engine)
+        after = [one["scheduler"]["output_tokens"] for one in await parts(engine)]
+        assert all(0 < b - a < 6 * 40 for a, b in zip(before, after, strict=True)), "none of them ran on"
+
+
+async def test_when_the_detokenizer_dies_those_that_lost_no_word_go_on_on_both(folder: Path) -> None:
+    async with company(folder) as engine:
+        wanted = {
+            prompt: done.text for prompt, done in zip(PROMPTS, await gather(engine, PROMPTS, greedy(40)), strict=True)
+        }
+        failed: list[str] = []
+        texts: dict[str, str] = {}
+
+        async def one(prompt: str) -> None:
+            try:
+                texts[prompt] = (await engine.complete(prompt, greedy(40))).text
+            except GenerationFailed as error:
+                failed.append(str(error))
+
+        detokenizer = engine._wires.detokenizer
+        taken = detokenizer.statistics().taken
+        async with anyio.create_task_group() as group:
+            for prompt in PROMPTS:
+                group.start_soon(one, prompt)
+            await until(lambda: detokenizer.statistics().taken > taken + 30)
+            detokenizer.post(Tokens(step=0, requests=b"bad"))
+        assert detokenizer.statistics().restarts == 1
+        assert all("lost when the detokenizer restarted" in message for message in failed)
+        assert all(wanted[prompt] == text for prompt, text in texts.items())
+        assert len(texts) + len(failed) == len(PROMPTS)
+
+
+async def test_when_the_dispatcher_dies_nothing_runs_on_anywhere(folder: Path) -> None:
+    async with company(folder) as engine:
+        failed: list[int] = []
+
+        async def one(index: int) -> None:
+            with pytest.raises(GenerationFailed, match="the dispatcher ended"):
+                await engine.complete(PROMPTS[index], greedy(400))
+            failed.append(index)
+
+        async with anyio.create_task_group() as group:
+            for index in range(6):
+                group.start_soon(one, index)
+            while min(await asked(engine)) < 3:
+                await anyio.lowlevel.checkpoint()
+            engine._wires.dispatcher.post(Deltas((1,), ()))  # unequal lengths: a crash
+        assert len(failed) == 6
+        await at_rest(engine)
+        assert len((await engine.complete("Still there?", greedy(3))).tokens) == 3
 
 
 async def test_an_abort_at_any_point_frees_what_the_request_held_where_it_was(folder: Path) -> None:
