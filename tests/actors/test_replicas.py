@@ -320,6 +320,7 @@ async def test_an_abort_at_any_point_frees_what_the_request_held_where_it_was(fo
                 group.cancel_scope.cancel()
             await at_rest(engine)
         assert min(await asked(engine)) > 0
+        assert (await engine.statistics())["scheduler"]["output_tokens"] < 3000, "of 12,000: none of them ran on"
         flushed = await engine.flush()
         assert flushed.held == 0
         assert all(one["scheduler"]["slots_free"] == one["scheduler"]["slots"] for one in await parts(engine))
