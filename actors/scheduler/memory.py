@@ -48,7 +48,8 @@ class Memory:
 
     def give(self, slots: Slots) -> None:
         """Take back private slots."""
-        self.pool.give(slots)
+        if len(slots):
+            self.pool.give(slots)
 
     def prefix(self, node: Node, count: int) -> tuple[Slots, bytes]:
         """Collect the first `count` slots of the path to a node that is locked, as an array and packed.

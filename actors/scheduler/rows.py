@@ -72,13 +72,9 @@ class Rows:
         self.limit, self.expected, self.outputs, self.max_new = others
         self.duplicates, self.stretches = zeros(), zeros()
         self.surplus = np.full(max_rows, -1, np.int64)
-        self.decoding = np.zeros(max_rows, np.bool_)
-        self.bound = np.zeros(max_rows, np.bool_)
+        self._flags = np.zeros((6, max_rows), np.bool_)
+        self.decoding, self.bound, self.ended, self.leaving, self.taken, self.logprobs = self._flags
         self.bound_rows = 0
-        self.ended = np.zeros(max_rows, np.bool_)
-        self.leaving = np.zeros(max_rows, np.bool_)
-        self.taken = np.zeros(max_rows, np.bool_)
-        self.logprobs = np.zeros(max_rows, np.bool_)
         self.tokens = np.zeros((max_rows, 256), np.int32)  # zeros, not empty: pages nobody writes are never paid for
         self.slots = np.zeros((max_rows, 256), np.int32)
         self.request: list[Request | None] = [None] * max_rows
@@ -128,13 +124,10 @@ class Rows:
         """Free a row, and leave in it what most requests begin with."""
         self.request[row] = self.node[row] = None
         self.spare[row] = _NONE
-        self.taken[row] = self.decoding[row] = self.ended[row] = self.leaving[row] = False
-        if self.bound[row]:
-            self.bound[row] = False
-            self.bound_rows -= 1
-        self.logprobs[row] = False
-        self.length[row] = self.shared[row] = self.duplicates[row] = 0
-        self.limit[row] = self.expected[row] = self.stretches[row] = 0
+        self.bound_rows -= bool(self.bound[row])
+        self._flags[:, row] = False
+        self._counts[:, row] = 0
+        self.duplicates[row] = self.stretches[row] = 0
         self.last_step[row] = self.surplus[row] = -1
         heapq.heappush(self._free, row)
 

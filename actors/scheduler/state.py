@@ -293,13 +293,12 @@ class State:
         memory.tree.unlock(node)
         if request.failed:  # what it had published is in doubt too, and would fail whoever shares it next
             memory.give(memory.tree.prune(node))
-        output = rows.output(row)
+        if not ended:
+            request.continue_with(rows.output(row))
+            self.queue.put_back(request)
         if rows.last_step[row] >= 0:  # the worker has heard of it
             self.retired.append(row)
         rows.give(row)
-        if not ended:
-            request.continue_with(output)
-            self.queue.put_back(request)
 
     # --- the cache -------------------------------------------------------------------------------------------------
 
