@@ -170,17 +170,17 @@ class Transcript(msgspec.Struct, eq=False, gc=False):
             lines.append((other.tokens[mark.token_bytes :], other.joins[known + bool(offset) :], offset))
         parts: list[int] = []
         inner: list[tuple[int, ...]] = []
-        tokens = self.tokens[: mark.token_bytes]
+        tokens, length = [self.tokens[: mark.token_bytes]], start
         for line, forks, offset in lines:
             if not line:
                 continue
             parts += (len(line) // 4, offset)
-            moved = len(tokens) // 4 - start
-            inner += ((fork[0] + moved, *fork[1:]) for fork in forks)
-            tokens += line
+            inner += ((fork[0] + length - start, *fork[1:]) for fork in forks)
+            tokens.append(line)
+            length += len(line) // 4
         if parts:
             self.joins = (*self.joins[:known], (start, len(parts) // 2, *parts), *inner)
-        self.tokens, self.fresh = tokens, 0
+        self.tokens, self.fresh = b"".join(tokens), 0
 
     @property
     def ends_in_join(self) -> bool:

@@ -35,12 +35,13 @@ class Decodes:
 
 
 _NONE = np.zeros(0, np.int32)
+_NO_LENGTHS = np.zeros(0, np.int64)
 
 
 def read_decodes(step: Step, rows: Rows) -> Decodes:
     """Read which rows decode, and count their new token."""
     if not step.decode_rows:
-        return Decodes(_NONE, _NONE, _NONE.astype(np.int64), _NONE)
+        return Decodes(_NONE, _NONE, _NO_LENGTHS, _NONE)
     decode_rows = np.frombuffer(step.decode_rows, np.int32)
     slots = np.frombuffer(step.decode_slots, np.int32)
     assert len(decode_rows) == len(slots), "a slot a decoding row"

@@ -181,7 +181,7 @@ async def assert_nothing_is_left(engine: Engine, inside: Callable[[], Any]) -> N
     await engine.flush()
     assert (state.memory.pool.free, state.memory.tree.tokens) == (state.memory.total, 0)
     assert state.memory.tree.roots() in ([], [state.memory.tree.root("")])
-    assert (dispatcher._live, dispatcher._tags, dispatcher._tenants, dispatcher._released) == ({}, {}, {}, ())
+    assert (dispatcher._live, dispatcher._tags, dispatcher._tenants, dispatcher._released) == ({}, {}, {}, [()])
     assert detokenizer._live._live == {}
     assert engine._leases._namespaces == {}
     assert engine._leases.released() == ()
