@@ -79,7 +79,8 @@ class Tree:
         described = await self._start_workers(cores, grammars, threads)
         loaded = described[0]
         self.joins = loaded.joins and options.prefix_cache
-        slots = min(one.kv_slots for one in described)
+        self._slots = [one.kv_slots for one in described]
+        slots = min(self._slots)
         self.limits = EngineLimits(
             architecture=loaded.architecture,
             context_length=min(loaded.context_length, slots),
@@ -116,7 +117,7 @@ class Tree:
         wires.detokenizer = await text.spawn(lambda: Detokenizer(wires, make_text), name="detokenizer", mailbox=deep)
         wires.schedulers = []
         for replica, core in enumerate(cores):
-            make = partial(self._scheduler, replica, described[replica].kv_slots)
+            make = partial(self._scheduler, replica)
             wires.schedulers.append(await core.spawn(make, name=self._named("scheduler", replica), mailbox=deep))
         self.programs = await self.root.supervise("programs")
 
@@ -144,10 +145,10 @@ class Tree:
     def _report(self, replica: int, done: StepDone) -> None:
         self._wires.schedulers[replica].post(done)  # from the worker's thread; it is there before any step is
 
-    def _scheduler(self, replica: int, slots: int) -> Scheduler:
+    def _scheduler(self, replica: int) -> Scheduler:
         wires = self._wires
         return Scheduler(
-            self._scheduler_options(replica, slots),
+            self._scheduler_options(replica),
             worker=wires.workers[replica],
             detokenizer=wires.detokenizer,
             dispatcher=wires.dispatcher,
@@ -175,12 +176,12 @@ class Tree:
             threads=threads,
         )
 
-    def _scheduler_options(self, replica: int, slots: int) -> SchedulerOptions:
+    def _scheduler_options(self, replica: int = 0) -> SchedulerOptions:
         options = self._options
         assert options.max_rows is not None, "filled in for the device"
         assert options.chunk_tokens is not None, "filled in for the device"
         return SchedulerOptions(
-            slots=slots,
+            slots=self._slots[replica],
             rows=options.max_rows,
             chunk_tokens=options.chunk_tokens,
             policy=options.policy,
