@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import Any, Protocol, Self
 
 from .completion import Completion
+from .core import MailboxFull
+from .errors import Overloaded
 from .healing import Healing
 from .messages import Abort, Delta, Finish, Submit
 from .reader import Reader
@@ -95,7 +97,10 @@ class Answer(AsyncGenerator[Delta, None]):
         submit, self._healing = await prepare(patient=self._patient)
         self._reader = submit.reader
         self._recorded = self._wires.recorded.asked(submit.request)
-        await self._wires.dispatcher.ask(submit)
+        try:
+            self._wires.dispatcher.ask_nowait(submit, submit.reader)  # a refusal comes as all news do
+        except MailboxFull:
+            raise Overloaded("the dispatcher is behind with its mail") from None
         return submit.reader
 
     def _end(self, finish: Finish | None) -> None:

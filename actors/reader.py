@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Self
 
 import msgspec
@@ -85,6 +86,26 @@ class Reader(Sleeper):
             self.over = True
             self._error = error
             self.wake()
+
+    # --- what is said to the request itself (core.Asker) -----------------------------------------------------------
+
+    def done(self) -> bool:
+        return self.over
+
+    def cancelled(self) -> bool:
+        return self.over
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self.waker.loop
+
+    def set_result(self, result: None, /) -> None:
+        """Know that the request is admitted."""
+
+    def set_exception(self, exception: Exception, /) -> None:
+        """Know that it is refused, or that nobody is there to admit it."""
+        self.fail(exception)
+
+    # --- reading ---------------------------------------------------------------------------------------------------
 
     def end(self) -> Exception:
         """Give what to raise where it is over and there is no news."""

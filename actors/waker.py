@@ -35,8 +35,8 @@ class Waker:
             for sleeper in left:
                 callback, sleeper.callback = sleeper.callback, None
                 told = done
-                if sleeper.cancelled is not None:
-                    told, sleeper.cancelled = sleeper.cancelled, None
+                if sleeper.instead is not None:
+                    told, sleeper.instead = sleeper.instead, None
                 sleeper.context.run(callback, told)
         finally:  # a task that ends with KeyboardInterrupt or SystemExit ends this callback too, and no other's sleep
             for sleeper in left:
@@ -50,10 +50,10 @@ class Sleeper:
     a future that is done, or one that is cancelled: of these they know the result without a call of Python's.
 
     sleeps: whether a task waits here that nobody has woken yet.  callback, context: what the task left, for the waker.
-    cancelled: what it is told instead, if its wait was cancelled.
+    instead: what it is told instead, if its wait was cancelled.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_loop", "callback", "cancelled", "context", "sleeps", "waker")
+    __slots__ = ("_asyncio_future_blocking", "_loop", "callback", "context", "instead", "sleeps", "waker")
 
     def __init__(self, waker: Waker) -> None:
         self.waker = waker
@@ -61,7 +61,7 @@ class Sleeper:
         self._asyncio_future_blocking = False
         self.callback: Callable[[Any], object] | None = None
         self.context: Any = None
-        self.cancelled: asyncio.Future[None] | None = None
+        self.instead: asyncio.Future[None] | None = None
         self.sleeps = False
 
     @coroutine  # awaited itself it would be asked for an iterator first, which costs a tenth of a wait
@@ -88,7 +88,7 @@ class Sleeper:
         """Wake the task with CancelledError; False if it is being woken already, and its task sees to that itself."""
         if not self.sleeps:
             return False
-        self.cancelled = self.waker.loop.create_future()
-        self.cancelled.cancel(msg)
+        self.instead = self.waker.loop.create_future()
+        self.instead.cancel(msg)
         self.wake()
         return True

@@ -6,7 +6,7 @@ from .inbox import Inbox
 from .job import Job
 from .message import Ask, Down, Message
 from .ref import Ref
-from .reply import Reply
+from .reply import Asker, Reply
 from .statistics import Statistics
 from .supervisor import Supervisor
 
@@ -15,6 +15,7 @@ __all__ = [
     "ActorDied",
     "Ask",
     "AskCycle",
+    "Asker",
     "DeadLetter",
     "Down",
     "Inbox",

@@ -12,7 +12,7 @@ from .errors import MailboxFull
 from .mailbox import Entry, Mailbox, Ticket
 from .message import Ask, Down, Message
 from .ref import Ref
-from .reply import Reply
+from .reply import Asker, Reply
 from .statistics import Statistics
 
 if TYPE_CHECKING:
@@ -79,6 +79,20 @@ class LocalRef(Ref[M_contra]):
             if not future.cancel() and not future.cancelled():
                 future.exception()  # an error that came too late counts as seen
             raise
+
+    def ask_nowait(self, message: Ask[Any], asker: Asker) -> None:
+        mailbox, thread = self._mailbox, get_ident()
+        reply = Reply(message, asker, mailbox, thread)
+        if mailbox.home.debug:
+            reply.chain = ()  # nobody stands still for it
+        if mailbox.thread != thread:
+            if not mailbox.admit_foreign(reply):
+                raise MailboxFull(mailbox.name, mailbox.limit)
+        elif len(mailbox.data) < mailbox.places:
+            self._put_ask(reply)
+        else:
+            mailbox.check_room()
+            mailbox.refuse(reply)
 
     def _put_ask(self, reply: Reply) -> None:
         """Put an ask, whose room is certain, into the mailbox."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from .message import Ask, Down, Message
+from .reply import Asker
 from .statistics import Statistics
 
 __all__ = ["Ref"]
@@ -39,6 +40,13 @@ class Ref(ABC, Generic[M_contra]):
 
         Raises what the actor gave to `Reply.fail`, or ActorDied if it ended or crashed before it answered.
         Cancelled, for instance by `fail_after`, it drops the late answer; the message may still be handled.
+        """
+
+    @abstractmethod
+    def ask_nowait(self, message: Ask[Any], asker: Asker) -> None:
+        """Send a message at once; `asker`, of this thread's loop, is given the answer, or what `ask` would raise.
+
+        Raises MailboxFull if there is no room.
         """
 
     @abstractmethod

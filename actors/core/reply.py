@@ -5,16 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .errors import ActorDied
 
 if TYPE_CHECKING:
     from .mailbox import Mailbox
 
-__all__ = ["Reply"]
+__all__ = ["Asker", "Reply"]
 
 WAITING, ANSWERED, ABANDONED = range(3)
+
+
+class Asker(Protocol):
+    """What is given an answer; an asyncio future is one.  cancelled, done: whether it wants none any more."""
+
+    def get_loop(self) -> asyncio.AbstractEventLoop: ...
+
+    def cancelled(self) -> bool: ...
+
+    def done(self) -> bool: ...
+
+    def set_result(self, result: Any, /) -> None: ...
+
+    def set_exception(self, exception: Any, /) -> None: ...
 
 
 class Reply:
@@ -29,7 +43,7 @@ class Reply:
     chain: tuple[Mailbox, ...]
     """In debug mode only: the actors that wait for this answer."""
 
-    def __init__(self, message: Any, future: asyncio.Future[Any], mailbox: Mailbox, thread: int) -> None:
+    def __init__(self, message: Any, future: Asker, mailbox: Mailbox, thread: int) -> None:
         self.message = message
         self._future = future
         self._mailbox = mailbox
@@ -77,18 +91,18 @@ class Reply:
         else:
             self._send(_set_exception, error)
 
-    def _send(self, settle: Callable[[asyncio.Future[Any], Any], None], value: Any) -> None:
+    def _send(self, settle: Callable[[Asker, Any], None], value: Any) -> None:
         try:
             self._future.get_loop().call_soon_threadsafe(settle, self._future, value)
         except RuntimeError:  # the asker's loop is closed: nobody waits any more
             return
 
 
-def _set_result(future: asyncio.Future[Any], value: Any) -> None:
+def _set_result(future: Asker, value: Any) -> None:
     if not future.done():
         future.set_result(value)
 
 
-def _set_exception(future: asyncio.Future[Any], error: BaseException) -> None:
+def _set_exception(future: Asker, error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)

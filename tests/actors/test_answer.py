@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from callboard.actors.answer import Answer
-from callboard.actors.core import Message, Supervisor
+from callboard.actors.core import ActorDied, Message, Supervisor
 from callboard.actors.errors import Aborted, GenerationFailed, Overloaded
 from callboard.actors.messages import Abort, Delta, Finish, Submit
 from callboard.actors.reader import Reader
@@ -109,6 +109,26 @@ async def test_whoever_stops_reading_aborts_once(how: str) -> None:
         await until(lambda: made.aborted() == 1)
         await anyio.lowlevel.checkpoint()
         assert made.aborted() == 1
+
+
+async def test_who_is_refused_or_finds_nobody_there_is_told_so_and_aborts_nothing() -> None:
+    class Refuses(Collector):
+        async def receive(self, message: Message) -> None:
+            await super().receive(message)
+            if isinstance(message, Submit):
+                self.reply().fail(Overloaded("no room"))
+
+    told: list[Message] = []
+    wires = Wires()
+    async with Supervisor("test") as supervisor:
+        wires.dispatcher = await supervisor.spawn(lambda: Refuses(told, {Submit: None}), name="dispatcher")
+        made = Stage(wires, told)
+        with pytest.raises(Overloaded, match="no room"):
+            await anext(made.answer())
+        await wires.dispatcher.stop()
+        with pytest.raises(ActorDied):
+            await made.answer().whole()
+    assert made.aborted() == 0
 
 
 async def test_it_stays_as_long_as_somebody_waits_for_it() -> None:

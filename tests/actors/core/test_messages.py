@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import anyio
@@ -215,6 +216,43 @@ async def test_a_late_answer_is_dropped() -> None:
         await ref.tell(Note(1))  # answers it, too late
         assert await ref.ask(Double(2)) == 4
         assert ref.statistics().restarts == 0
+
+
+async def test_an_answer_goes_to_whoever_asked_without_waiting() -> None:
+    loop = asyncio.get_running_loop()
+    gate = anyio.Event()
+    async with Supervisor("test") as supervisor:
+        ref = await supervisor.spawn(lambda: Recorder([], gate), name="a", mailbox=2)
+        doubled, refused = loop.create_future(), loop.create_future()
+        ref.ask_nowait(Double(4), doubled)
+        await settle()  # it stands at the gate with the first
+        ref.ask_nowait(Refuse(), refused)
+        ref.post(Note(1))
+        with pytest.raises(MailboxFull):
+            ref.ask_nowait(Double(5), loop.create_future())
+        assert not doubled.done()
+        gate.set()
+        assert await doubled == 8
+        with pytest.raises(LookupError, match="not here"):
+            await refused
+
+
+@pytest.mark.parametrize("how", ["crashes", "ends", "has ended"])
+async def test_who_asks_without_waiting_is_told_that_nobody_will_answer(how: str) -> None:
+    gone = asyncio.get_running_loop().create_future()
+    gate = anyio.Event()
+    async with Supervisor("test") as supervisor:
+        ref = await supervisor.spawn(lambda: Recorder([], gate), name="a", restart="temporary")
+        if how == "has ended":
+            await ref.stop()
+        elif how == "crashes":
+            ref.post(Crash())
+        ref.ask_nowait(Double(4), gone)
+        gate.set()
+        if how == "ends":
+            ref.stop_nowait()
+        with pytest.raises(ActorDied):
+            await gone
 
 
 async def test_a_reply_knows_that_its_asker_has_gone() -> None:
