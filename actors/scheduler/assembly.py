@@ -177,9 +177,10 @@ class Assemblies:
 def known_lines(tree: RadixTree, request: Request) -> tuple[int, tuple[Node, ...]]:
     """Count the columns the tree has of a joined request, and name where its lines' known parts end."""
     found = [_find(tree, request, line)[0] for line in request.lines]
-    columns = 0
-    for line, (_, known) in request.ends.items():  # lines that others go on from, too
-        columns += known if line.above is None else max(0, known - line.above.size)
+    own: dict[int, int] = {}  # by where they start in the prompt: a line may be another's beginning
+    for line, (_, known) in request.ends.items():
+        own[line.start] = max(own.get(line.start, 0), known - (0 if line.above is None else line.above.size))
+    columns = sum(own.values())
     return columns, tuple([node for node in found if node is not None])
 
 

@@ -64,9 +64,12 @@ def test_what_a_branch_has_not_computed_is_computed_in_the_very_step_that_joins_
     branches = [FIRST + said[0], SECOND + said[1]]
     joins = pack_joins([(5, 2, len(branches[0]), 0, len(branches[1]), 0)])
     steps = len(one.steps)
-    one.submit(3, STEM + branches[0] + branches[1] + TAIL, asks(1), joins=joins)
+    whole = STEM + branches[0] + branches[1] + TAIL
+    asked = one.submit(3, whole, asks(1), joins=joins)
     one.run()
     assert computed(one.steps[steps:]) == [1 + 1 + len(TAIL)]
+    assert asked.finish is not None
+    assert asked.finish.cached_tokens == len(whole) - (1 + 1 + len(TAIL)), "the stem, once"
     one.verify()
 
 
