@@ -241,7 +241,7 @@ class ScheduleDriver:
             if asked.stopped:
                 continue
             assert asked.finish is not None, f"request {number} never ended"
-            assert asked.finish.cached_tokens <= len(asked.prompt), f"the cache had more than request {number} asked for"
+            assert asked.finish.cached_tokens <= len(asked.prompt), f"request {number} found more than it asked for"
             if asked.finish.reason in {"stop", "length"}:
                 assert asked.output == right, f"request {number} ended early"
                 assert (asked.finish.reason == "stop") == (asked.finish.drop == 1)
