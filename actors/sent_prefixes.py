@@ -10,7 +10,7 @@ __all__ = ["BLOCK", "SentPrefixes", "block_digests"]
 BLOCK = 64
 """How many tokens are known or unknown together: fewer are computed sooner than their placing is worth."""
 _MOST = 1 << 16
-"""How many blocks are remembered at most, some 200 bytes each: of 4 million tokens."""
+"""How many blocks are remembered at most, some 140 bytes each: of 4 million tokens."""
 
 
 def block_digests(prompt: bytes, namespace: str) -> list[int]:
