@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import anyio
 import msgspec
 import numpy as np
 
@@ -143,28 +143,27 @@ async def run_workload(engine: Engine, requests: list[Request], *, temperature: 
 async def _complete(engine: Engine, requests: list[Request], sampling: SamplingParams) -> list[float]:
     """Run requests to their ends, each once its parent has its own; give when each had its first token."""
     firsts = [0.0] * len(requests)
-    # Whole texts, int32, of those that others go on from.
-    texts = {request.parent: b"" for request in requests if request.parent is not None}
-    ended = {number: anyio.Event() for number in texts}
+    below: dict[int | None, list[int]] = {}  # by the parent
+    for number, request in enumerate(requests):
+        below.setdefault(request.parent, []).append(number)
 
-    async def one(number: int, request: Request) -> None:
-        asked = msgspec.structs.replace(sampling, max_new_tokens=request.outputs)
-        prompt = request.prompt
-        if request.parent is not None:
-            await ended[request.parent].wait()
-            prompt = texts[request.parent] + prompt
+    async def one(number: int, before: bytes) -> None:
+        request = requests[number]
+        prompt = before + request.prompt
         given: list[int] = []
-        async for delta in engine.generate(prompt, asked):
+        async for delta in engine.generate(prompt, msgspec.structs.replace(sampling, max_new_tokens=request.outputs)):
             if delta.tokens and not given:
                 firsts[number] = perf_counter()
             given += delta.tokens
         if len(given) != request.outputs:
             raise RuntimeError(f"request {number} gave {len(given)} tokens instead of {request.outputs}")
-        if number in ended:
-            texts[number] = prompt + np.array(given, np.int32).tobytes()
-            ended[number].set()
+        if number in below:
+            begin(number, prompt + np.array(given, np.int32).tobytes())
 
-    async with anyio.create_task_group() as group:
-        for number, request in enumerate(requests):
-            group.start_soon(one, number, request)
+    def begin(parent: int | None, before: bytes) -> None:
+        for number in below[parent]:
+            group.create_task(one(number, before))
+
+    async with asyncio.TaskGroup() as group:  # anyio's takes 12 us more for each task, in which the device stands still
+        begin(None, b"")
     return firsts
