@@ -77,7 +77,7 @@ class Admission:
     def _begin(self, request: Request, *, waited: bool = True) -> int:
         """Begin a request; give how many tokens it takes, 0 if it had better wait, -1 if there is no room for it."""
         state = self._state
-        if self._promised is None or request.whole is not None:
+        if self._promised is None or (request.whole is not None and self._draft.room < request.length):
             self._draft.settle()  # before more is locked, of which what was decided might take its slots
         node, cached = self._find(request)
         if self._shares_soon(request, cached):
