@@ -8,6 +8,7 @@ from ..messages import Extend
 from .node import Node
 from .request import Request
 from .rows import Beginning, span
+from .slot_pool import Slots
 from .state import State
 
 __all__ = ["Draft"]
@@ -115,13 +116,12 @@ class Draft:
         slots = state.memory.take(self._owed)
         self._chunks, self._begins, self._owed = [], [], 0
         rows.begin(begins)
-        for begin in begins:
-            rows.slots[begin.row, : begin.known] = state.memory.prefix(begin.node, begin.known)[0]
+        prefixes = self._prefixes(begins)
         at, packed = 0, slots.tobytes()
         for chunk in chunks:
             past = at + chunk.end - chunk.start
             rows.slots[chunk.row, chunk.start : chunk.end] = slots[at:past]
-            self.extends.append(self._extend(chunk, packed[4 * at : 4 * past]))
+            self.extends.append(self._extend(chunk, packed[4 * at : 4 * past], prefixes))
             if chunk.start < chunk.request.base:  # the tree's token before its own line, read once more for its logits
                 rows.shared[chunk.row], rows.duplicates[chunk.row] = chunk.request.base, 1
                 rows.spare[chunk.row] = slots[at : at + 1]
@@ -132,13 +132,29 @@ class Draft:
         state.counters.computed_tokens += at
         self._close([begin.row for begin in begins], chunks)
 
-    def _extend(self, chunk: Chunk, slots: bytes) -> Extend:
-        """Tell the worker of a chunk."""
+    def _prefixes(self, begins: list[Beginning]) -> dict[int, bytes]:
+        """Put what is known of them into the rows that begin; give the slots, packed, by the row.
+
+        Branches, which come in any order, have the same object: what they share is collected and sent once.
+        """
+        rows, collected = self._state.rows, dict[tuple[Node, int], tuple[Slots, bytes]]()
+        found: dict[int, bytes] = {}
+        for begin in begins:
+            ends = begin.node, begin.known
+            if ends not in collected:
+                collected[ends] = self._state.memory.prefix(*ends)
+            rows.slots[begin.row, : begin.known], found[begin.row] = collected[ends]
+        return found
+
+    def _extend(self, chunk: Chunk, slots: bytes, prefixes: dict[int, bytes]) -> Extend:
+        """Tell the worker of a chunk.  prefixes: of the rows that have just begun."""
         state, request, start, end = self._state, chunk.request, chunk.start, chunk.end
-        node = state.rows.node[chunk.row]
+        node, prefix = state.rows.node[chunk.row], b""
         assert node is not None
-        if chunk.first and state.recorded.tracks:
-            state.recorded.phase(request.number, "prefill")
+        if chunk.first:
+            prefix = prefixes[chunk.row] if chunk.row in prefixes else state.memory.prefix(node, start)[1]
+            if state.recorded.tracks:
+                state.recorded.phase(request.number, "prefill")
         known = end <= request.length
         targets_start, targets = _targets(request, start, end)
         return Extend(
@@ -148,7 +164,7 @@ class Draft:
             slots,
             chunk.complete and request.max_new_tokens > 0 and not chunk.ended,
             request.begin() if chunk.first else None,
-            state.memory.prefix(node, start)[1] if chunk.first else b"",
+            prefix,
             targets,
             targets_start,
             chunk.complete and request.next_logprobs,

@@ -22,8 +22,6 @@ class Memory:
         self.pool = SlotPool(total)
         self.tree = RadixTree()
         self.before_evicting: Callable[[], None] = lambda: None
-        self._prefix: tuple[Node | None, int, int] = (None, 0, 0)  # what was collected last
-        self._collected: tuple[Slots, bytes] = (self.pool.take(0), b"")
 
     @property
     def room(self) -> int:
@@ -52,15 +50,9 @@ class Memory:
             self.pool.give(slots)
 
     def prefix(self, node: Node, count: int) -> tuple[Slots, bytes]:
-        """Collect the first `count` slots of the path to a node that is locked, as an array and packed.
-
-        What was collected last is kept, for branches begin one behind the other and share both.
-        """
-        key = (node, count, self.tree.version)
-        if key != self._prefix:
-            slots = self.tree.slots(node)[:count]
-            self._prefix, self._collected = key, (slots, slots.tobytes())
-        return self._collected
+        """Collect the first `count` slots of the path to a node that is locked, as an array and packed."""
+        slots = self.tree.slots(node)[:count]
+        return slots, slots.tobytes()
 
     def flush(self) -> int:
         """Empty the tree of everything unlocked; tells how many tokens went."""
