@@ -93,11 +93,8 @@ class Scheduler(Actor[ToScheduler]):
         state, in_flight = self.state, self.state.options.in_flight
         mail = inbox.drain()
         while True:
-            for message, reply in mail:
-                self._take(message, reply)
-                if isinstance(message, StepDone):
-                    await self._tell_news(inbox)
-            if not state.flights:
+            await self._take_all(inbox, mail)
+            if len(state.flights) < in_flight:
                 await self._gather(inbox, mail)
             begun = self._clock()
             step = self._planner.plan() if len(state.flights) < in_flight else None
@@ -118,8 +115,8 @@ class Scheduler(Actor[ToScheduler]):
     async def _gather(self, inbox: Inbox[ToScheduler], mail: Mail) -> None:
         """Take in the requests that come in the same instant as others, as far as one step computes them.
 
-        Branches that begin in one step end in one, if they are as long, and so do theirs.  Only where nothing runs, and
-        for none that comes alone.
+        Branches that begin in one step end in one, if they are as long, and so do theirs.  For none that comes alone:
+        who runs waits a few turns at most, and mostly has a step on its way meanwhile.
         """
         state, tokens = self.state, 0
         for _ in range(_TURNS):
@@ -132,8 +129,13 @@ class Scheduler(Actor[ToScheduler]):
                 return
             await asyncio.sleep(0)
             mail = inbox.drain()
-            for message, reply in mail:
-                self._take(message, reply)
+            await self._take_all(inbox, mail)
+
+    async def _take_all(self, inbox: Inbox[ToScheduler], mail: Mail) -> None:
+        for message, reply in mail:
+            self._take(message, reply)
+            if isinstance(message, StepDone):
+                await self._tell_news(inbox)
 
     def _take(self, message: ToScheduler, reply: Reply | None) -> None:
         state = self.state

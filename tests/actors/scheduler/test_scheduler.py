@@ -30,6 +30,7 @@ from callboard.actors.scheduler import Scheduler, SchedulerOptions
 
 from ...support.fake_worker import FakeModel, FakeWorker, expected
 from ...support.schedule_driver import EVERY_GROUP, pack
+from ..collector import until
 
 pytestmark = pytest.mark.anyio
 
@@ -121,6 +122,28 @@ async def test_branches_that_come_in_one_instant_begin_in_one_step() -> None:
         assert (await ask_by_turns(cast, 1, 4))[0] == 1
     async with company(options) as cast:  # nor do more than a step computes
         assert (await ask_by_turns(cast, 3, 4, tokens=30))[0] < 7
+
+
+async def test_branches_that_come_while_others_run_begin_in_one_step_too() -> None:
+    steps: list[Any] = []
+    async with Supervisor("test") as root:
+        worker = await root.spawn(lambda: Listener(steps), name="worker")  # it answers when the test does
+        text = await root.spawn(lambda: Listener([]), name="detokenizer")
+        options = SchedulerOptions(slots=400, rows=16, chunk_tokens=64)
+        scheduler = await root.spawn(lambda: Scheduler(options, worker, text, first_step=1), name="scheduler")
+        await scheduler.tell(generate(100, [7], 60))
+        await until(lambda: len(steps) == 3)  # told to forget what it had, and two on their way
+        asked = 0
+        for count in (4, 2, 5):
+            for _ in range(count):
+                scheduler.post(generate(asked, [asked] * 3, 1))
+                asked += 1
+            if count == 4:  # so that another step may be sent
+                scheduler.post(StepDone(1, np.zeros(1, np.int32).tobytes(), np.ones(1, np.int32).tobytes()))
+            await anyio.lowlevel.checkpoint()
+        await until(lambda: len(steps) == 4)
+        assert len(steps[-1].extends) == 11
+        assert len(steps[-1].decode_rows) == 4
 
 
 async def test_branches_of_a_prompt_that_is_known_begin_in_one_step_however_long_it_is() -> None:
