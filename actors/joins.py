@@ -168,7 +168,7 @@ def pack_joins(forks: Iterable[Fork]) -> bytes:
 
 def whole_line(tokens: bytes) -> Line:
     """Give the line of a prompt that is one."""
-    return Line(None, tokens).said(0, len(tokens) // 4)
+    return Line(None, tokens, None, 0, len(tokens) // 4)
 
 
 def read_line(tokens: bytes, joins: bytes = b"") -> Line:
