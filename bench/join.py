@@ -128,10 +128,10 @@ def main() -> None:
     table = Table(title=f"Time to the next token behind {size}; {name} on {figures['device']}")
     for column in ("", "next token, ms", "tokens computed", "a decode step, ms", "aim, ms"):
         table.add_column(column, justify="right")
-    for kind, name in KINDS.items():
+    for kind, label in KINDS.items():
         figured = (figures[f"{kind}_ms"], figures[f"{kind}_computed"], figures[f"{kind}_step_ms"])
         aim = f"{figures['aim_ms']:.2f}" if kind == "kv" else ""
-        table.add_row(name, f"{figured[0]:.2f}", f"{figured[1]:.0f}", f"{figured[2]:.2f}", aim)
+        table.add_row(label, f"{figured[0]:.2f}", f"{figured[1]:.0f}", f"{figured[2]:.2f}", aim)
     Console(width=100).print(table)
     told = {
         "date": datetime.now(UTC).date().isoformat(),
