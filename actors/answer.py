@@ -16,6 +16,8 @@ from .wires import Wires
 
 __all__ = ["Answer", "Prepare"]
 
+_PATIENCE_S = 0.01  # until an abort is tried again that found no room
+
 
 class Prepare(Protocol):
     """Give what to submit, its reader included; called once, when somebody begins to read."""
@@ -100,7 +102,7 @@ class Answer(AsyncGenerator[Delta, None]):
         try:
             self._wires.dispatcher.ask_nowait(submit, submit.reader)  # a refusal comes as all news do
         except MailboxFull:
-            raise Overloaded("the dispatcher is behind with its mail") from None
+            submit.reader.fail(Overloaded("the dispatcher is behind with its mail"))
         return submit.reader
 
     def _end(self, finish: Finish | None) -> None:
@@ -114,5 +116,14 @@ def _close(wires: Wires, reader: Reader, recorded: bool, finish: Finish | None) 
     """Let go of a request, and abort it if it is not over."""
     if recorded:
         wires.recorded.answered(reader.request, finish)
-    if not reader.over:  # left early, at whatever point: an abort behind the submit always finds it
+    _abort(wires, reader)
+
+
+def _abort(wires: Wires, reader: Reader) -> None:
+    """Abort a request unless it is over: it was left early, and an abort behind its submit always finds it."""
+    if reader.over:
+        return
+    try:
         wires.dispatcher.post(Abort(reader.request, "its reader left"))
+    except MailboxFull:  # whoever leaves does not wait for room, nor must what nobody reads run on
+        reader.waker.loop.call_later(_PATIENCE_S, _abort, wires, reader)

@@ -13,7 +13,7 @@ import pytest
 from callboard.actors.answer import Answer
 from callboard.actors.core import ActorDied, Message, Supervisor
 from callboard.actors.errors import Aborted, GenerationFailed, Overloaded
-from callboard.actors.messages import Abort, Delta, Finish, Submit
+from callboard.actors.messages import Abort, AbortAll, Delta, Finish, Submit
 from callboard.actors.reader import Reader
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.waker import Waker
@@ -129,6 +129,33 @@ async def test_who_is_refused_or_finds_nobody_there_is_told_so_and_aborts_nothin
         with pytest.raises(ActorDied):
             await made.answer().whole()
     assert made.aborted() == 0
+
+
+async def test_who_finds_the_dispatchers_mailbox_full_is_refused_and_leaves_nothing_there() -> None:
+    told: list[Message] = []
+    wires = Wires()
+    async with Supervisor("test") as supervisor:
+        wires.dispatcher = await supervisor.spawn(lambda: Collector(told, {Submit: None}), name="dispatcher", mailbox=1)
+        wires.dispatcher.post(AbortAll())
+        with pytest.raises(Overloaded, match="behind with its mail"):
+            await anext(Stage(wires, told).answer())
+        await until(lambda: told == [AbortAll()])
+        assert wires.dispatcher.statistics().queued == 0
+
+
+async def test_whoever_leaves_where_the_dispatchers_mailbox_is_full_aborts_as_soon_as_there_is_room() -> None:
+    told: list[Message] = []
+    wires = Wires()
+    async with Supervisor("test") as supervisor:
+        wires.dispatcher = await supervisor.spawn(lambda: Collector(told, {Submit: None}), name="dispatcher", mailbox=1)
+        made = Stage(wires, told)
+        answer = made.answer()
+        waiting = asyncio.ensure_future(anext(answer))
+        (await made.asked()).push(Delta(text="a", tokens=(1,)))
+        assert (await waiting).text == "a"
+        wires.dispatcher.post(AbortAll())
+        await answer.aclose()
+        await until(lambda: made.aborted() == 1)
 
 
 async def test_it_stays_as_long_as_somebody_waits_for_it() -> None:
