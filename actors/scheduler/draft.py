@@ -69,7 +69,8 @@ class Draft:
     def begin(self, request: Request, node: Node, known: int, expected: int, most: int | None = None) -> int:
         """Give a request a row and compute its first chunk; tell its size.
 
-        node, known: where what the cache has of it ends, which is locked for it.  expected, most: see Rows, `extend`.
+        node, known: where what the cache has of it ends, which is locked for it, and how many tokens that is.
+        expected: the length that is reserved for it.  most: tokens of the chunk; None for as many as the budget has.
         """
         row = self._state.rows.take(request, node)
         self._begins.append(Beginning(row, request, node, known, expected))
@@ -91,7 +92,7 @@ class Draft:
         self, row: int, request: Request, start: int, target: int, most: int | None, *, limit: int,
         first: bool = True, ended: bool = False,
     ) -> int:  # fmt: skip
-        """Decide a row's next chunk: up to `target`, of `most` tokens."""
+        """Decide a row's next chunk: up to `target`, of at most `most` tokens or the budget; tell its size."""
         size = min(target - start, self.budget if most is None else most, self.room)
         if size <= 0:
             return 0

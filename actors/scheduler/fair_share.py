@@ -61,7 +61,7 @@ class FairShare:
     def append(self, request: Request) -> None:
         """Let a new request wait.
 
-        Mostly it begins in the next step: what the tree knows of it is put on lease when there is reason to (`look`).
+        Mostly it begins in the next step: what the tree knows of it is put on lease when there is reason to (`lease`).
         """
         tenant = self._tenants.get(request.tenant) or self._welcome(request.tenant)
         if not tenant.live:
@@ -72,15 +72,15 @@ class FairShare:
         self._unsure[tenant.name] = tenant
         self._count(tenant)
 
-    def see(self) -> None:
+    def look_up(self) -> None:
         """Learn what the tree knows of those that came."""
         for tenant in self._unsure.values():
-            tenant.queue.see()
+            tenant.queue.look_up()
 
-    def look(self) -> None:
+    def lease(self) -> None:
         """Put on lease what those that wait will read: they did not begin, or something is to be evicted."""
         for tenant in self._unsure.values():
-            tenant.queue.look()
+            tenant.queue.lease()
         self._unsure.clear()
 
     def put_back(self, request: Request) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .radix_tree import RadixTree
+from .radix_tree import RadixTree, Root
 from .slot_pool import Slots
 from .state import State
 
@@ -35,7 +35,8 @@ def check_tree(tree: RadixTree) -> Slots:
         assert not root.name or root.locks >= sum(child.locks for child in below), "a lock below is missing above"
         assert not root.name or root.leases >= sum(child.leases for child in below), "a lease is missing above"
         assert (root in tree.crowded) == (root.locks > 1), "a root's crowd is not what its locks say"
-        sources = [source for source in root.sources if source.parent is not None or source.name]
+        # Where positions jump before the first token the source is the root of all prompts, which nobody locks.
+        sources = [source for source in root.sources if source.name or not isinstance(source, Root)]
         assert all(source.locks for source in sources) or not root.locks, "a source of a join is not locked"
     slots = np.concatenate(parts)
     assert len(slots) == tree.tokens, f"{len(slots)} tokens in the tree, {tree.tokens} counted"

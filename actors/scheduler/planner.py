@@ -51,7 +51,7 @@ class Planner:
             draft.extend(row)
         self._admission.admit()
         self._admission.join()
-        state.queue.look()  # whoever still waits has what it will read on lease
+        state.queue.lease()  # whoever still waits has what it will read on lease
         draft.settle()
         if not (draft.extends or len(decode_rows)):
             self._foresight.compute()

@@ -33,7 +33,7 @@ class WaitingQueue:
 
     What the tree knows of a waiting request it has on lease, as far as that was looked up, so that it is not evicted
     for the sake of what nobody asks for.  Who comes is looked up when somebody is next, together with all that came,
-    and has its lease if it does not begin then, or before anything is evicted (`look`).
+    and has its lease if it does not begin then, or before anything is evicted (`lease`).
 
     No request waits for ever: of those that have waited `patience` steps, every fourth admission takes one, by turns
     the oldest and the one that the tree knows least (of equals, the oldest).  So a request with k older ones begins
@@ -70,7 +70,7 @@ class WaitingQueue:
         if self._by_prefix:
             self._new[request.number] = request
 
-    def see(self) -> None:
+    def look_up(self) -> None:
         """Learn what the tree knows of those that came, and where that puts them.
 
         Many come together, and nobody is compared with them before they are next; what begins at once needs no lease.
@@ -80,13 +80,13 @@ class WaitingQueue:
         new = list(self._new.values())
         self._new.clear()
         for request in new:
-            self._look(request)
+            self._look_up(request)
         self._sorted.put(*[(request.tokens, request.number) for request in new])
         self._known.put(*[_standing(request) for request in new])
 
-    def look(self) -> None:
+    def lease(self) -> None:
         """Let all that wait have on lease what the tree knows of them; before anything is let go."""
-        self.see()
+        self.look_up()
         for request, nodes in self._found.items():
             self._lease(request, nodes)
         self._found.clear()
@@ -95,11 +95,11 @@ class WaitingQueue:
         """Let a retracted request wait, ahead of all that never ran."""
         insort(self._retracted, request, key=_arrival)
         if not request.held:  # what stands before it is locked, or has a lease by its parts
-            self._look(request)
+            self._look_up(request)
 
     def advance(self, request: Request) -> None:
         """Let a waiting request stand where one that is put back would; it keeps its lease."""
-        self.see()
+        self.look_up()
         if self._waiting.pop(request.number, None) is not None:
             self._withdraw(request)
             insort(self._retracted, request, key=_arrival)
@@ -138,7 +138,7 @@ class WaitingQueue:
         oldest = list(islice(self._waiting.values(), window))
         if not self._by_prefix or len(self._new) == len(self) == 1:  # who is alone is compared with nobody
             return chosen + oldest
-        self.see()
+        self.look_up()
         self._programs.age(step)
         preferred = self._prefer(oldest)
         overdue = step - self._options.patience
@@ -226,7 +226,7 @@ class WaitingQueue:
         request.rank = rank
         self._known.put(_standing(request))
 
-    def _look(self, request: Request) -> None:
+    def _look_up(self, request: Request) -> None:
         before = request.matched
         if request.joined:
             request.matched, nodes = known_lines(self._tree, request)
@@ -264,7 +264,7 @@ class WaitingQueue:
         if request.matched_version == self._tree.version:
             return
         before = _standing(request)
-        self._look(request)
+        self._look_up(request)
         if (now := _standing(request)) != before:
             self._known.drop(before)
             self._known.put(now)

@@ -123,7 +123,7 @@ class Scheduler(Actor[ToScheduler]):
             came = [state.live[message.request] for message in _requests(mail) if message.request in state.live]
             if len(came) < 2:
                 return
-            state.queue.see()
+            state.queue.look_up()
             tokens += sum(request.length - request.matched for request in came)
             if tokens >= state.options.chunk_tokens or len(state.queue) >= state.rows.free:
                 return

@@ -59,7 +59,7 @@ class State:
         self.memory = Memory(options.slots)
         self.rows = Rows(options.rows)
         self.queue = FairShare(options, self.memory.tree)
-        self.memory.before_evicting = self.queue.look
+        self.memory.before_evicting = self.queue.lease
         self.assemblies = Assemblies(self.memory.tree, self.rows)
         self.leases = Leases(self.memory.tree, options.slots * 3 // 4)
         self.eager = Eager()
@@ -119,7 +119,7 @@ class State:
         else:
             self.queue.append(request)
             if not self.rows.free:  # it waits for sure
-                self.queue.look()
+                self.queue.lease()
 
     def release(self, programs: tuple[int, ...]) -> None:
         """Keep nothing for programs any more; unknown ones are ignored."""
