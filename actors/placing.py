@@ -57,7 +57,7 @@ class Placing:
     sends at once, are placed one by one.
 
     A request of no program, and a program's first, goes where this is least; if several are alike, to the least busy,
-    or to who has the fewest programs:
+    then to who has the fewest programs, then to who was sent the least:
 
         the tokens before a replica, beyond 1.25 times those before the least busy
         - 2 * the tokens of the prompt that it was sent before

@@ -113,7 +113,7 @@ def engine_arguments(options: Mapping[str, Any], model: str | None = None) -> di
             told = words.get(value, value) if isinstance(value, str) else value
             if ours == "model" and model not in (None, "embedded", told):
                 raise InvalidRequest(name, f"{told!r:.80} is given, and {model!r:.80} as the model too")
-            if name != ours == "replicas" and isinstance(told, int) and not 1 <= told <= MOST_REPLICAS:
+            if ours == "replicas" and name != ours and isinstance(told, int) and not 1 <= told <= MOST_REPLICAS:
                 raise InvalidRequest(name, f"{told} is outside 1 to {MOST_REPLICAS}")
             if told is not None:
                 named[ours] = told

@@ -50,7 +50,7 @@ ROWS_A_UNIT = 64
 
 
 class Replica:
-    """A scheduler, and the time its steps take.  free: when its worker has nothing to do; worked: time."""
+    """A scheduler, and the time its steps take.  step: the one on its way; worked: the time of all of them."""
 
     def __init__(self, options: SchedulerOptions) -> None:
         self.state = State(options, 1)
