@@ -29,17 +29,3 @@ class Wires:
         self.workers: list[Ref[Any]] = []
         self.schedulers: list[Ref[Any]] = []
         self.recorded = Recorded()
-
-    @property
-    def worker(self) -> Ref[Any]:
-        """That of the first replica, which is mostly the only one."""
-        return self.workers[0]
-
-    @property
-    def scheduler(self) -> Ref[Any]:
-        """That of the first replica."""
-        return self.schedulers[0]
-
-    @scheduler.setter
-    def scheduler(self, ref: Ref[Any]) -> None:
-        self.schedulers[:1] = [ref]

@@ -1,4 +1,4 @@
-"""An actor that keeps what it is told, and answers asks from a table."""
+"""An actor that keeps what it is told, and answers asks from a table; and one that has no room for more."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 import anyio
 
-from callboard.actors.core import Actor, Message
+from callboard.actors.core import Actor, MailboxFull, Message
 
-__all__ = ["Collector", "until"]
+__all__ = ["Collector", "Full", "until"]
 
 
 class Collector(Actor[Any]):
@@ -21,6 +21,13 @@ class Collector(Actor[Any]):
     async def receive(self, message: Message) -> Any:
         self.heard.append(message)
         return self.answers.get(type(message))
+
+
+class Full:
+    """The address of an actor that is far behind with its mail."""
+
+    def post(self, message: Message) -> None:
+        raise MailboxFull("actor", 1)
 
 
 async def until(condition: Any) -> None:

@@ -426,8 +426,8 @@ async def test_when_core_dies_everybody_still_gets_the_right_row(model: Model) -
         async def kill() -> None:
             while (await engine.statistics())["requests"].get("ended_length", 0) < 10:
                 await anyio.lowlevel.checkpoint()
-            engine._wires.worker.post(Step(number=0, decode_rows=b"bad"))
-            await until(lambda: engine._wires.scheduler.statistics().restarts == 1)
+            engine._wires.workers[0].post(Step(number=0, decode_rows=b"bad"))
+            await until(lambda: engine._wires.schedulers[0].statistics().restarts == 1)
 
         async with anyio.create_task_group() as group:
             group.start_soon(kill)

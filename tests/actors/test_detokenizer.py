@@ -69,7 +69,7 @@ async def stage() -> AsyncIterator[Stage]:
         made.wires.dispatcher = await supervisor.spawn(
             lambda: Collector(made.told, {LiveRequests: made.live}), name="dispatcher"
         )
-        made.wires.scheduler = await supervisor.spawn(lambda: Collector(made.scheduler), name="scheduler")
+        made.wires.schedulers = [await supervisor.spawn(lambda: Collector(made.scheduler), name="scheduler")]
         made.wires.detokenizer = await supervisor.spawn(
             lambda: Detokenizer(made.wires, token_text(TOKENIZER)), name="detokenizer"
         )

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from callboard.actors.core import MailboxFull, Message, Ref, Supervisor
+from callboard.actors.core import Message, Ref, Supervisor
 from callboard.actors.dispatcher import Dispatcher, DispatcherOptions
 from callboard.actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
 from callboard.actors.messages import (
@@ -35,7 +35,7 @@ from callboard.actors.reader import Reader
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.wires import Wires
 
-from .collector import Collector, until
+from .collector import Collector, Full, until
 
 pytestmark = pytest.mark.anyio
 PROMPT = np.arange(5, dtype=np.int32).tobytes()
@@ -68,26 +68,19 @@ async def stage(**options) -> AsyncIterator[Stage]:
     made = Stage()
     settings = DispatcherOptions(**({"live": 4, "context_length": 16, "eos": b"\x02\0\0\0"} | options))
     async with Supervisor("test", restarts=10) as supervisor:
-        made.wires.scheduler = await supervisor.spawn(lambda: Collector(made.scheduler), name="scheduler")
+        made.wires.schedulers = [await supervisor.spawn(lambda: Collector(made.scheduler), name="scheduler")]
         made.wires.detokenizer = await supervisor.spawn(lambda: Collector(made.detokenizer), name="detokenizer")
         made.wires.dispatcher = await supervisor.spawn(lambda: Dispatcher(made.wires, settings), name="dispatcher")
         yield made
 
 
-class _Full:
-    """The address of an actor that is far behind with its mail."""
-
-    def post(self, message: Message) -> None:
-        raise MailboxFull("scheduler", 1)
-
-
 async def test_a_request_for_which_the_scheduler_has_no_room_leaves_nothing_behind() -> None:
     async with stage() as made:
-        scheduler, made.wires.scheduler = made.wires.scheduler, cast("Ref[ToScheduler]", _Full())
+        schedulers, made.wires.schedulers = made.wires.schedulers, [cast("Ref[ToScheduler]", Full())]
         with pytest.raises(Overloaded, match="the scheduler is behind with its mail"):
             await made.submit(1, tag="one")
         await until(lambda: any(isinstance(message, Close) and message.request == 1 for message in made.detokenizer))
-        made.wires.scheduler = scheduler
+        made.wires.schedulers = schedulers
         await made.submit(1, tag="one")
         assert [type(message) for message in made.detokenizer[:2]] == [Open, Close]
         statistics = await made.wires.dispatcher.ask(DispatcherStatistics())

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from callboard.actors.core import MailboxFull, Message, Ref, Supervisor
+from callboard.actors.core import Message, Ref, Supervisor
 from callboard.actors.dispatcher import Dispatcher, DispatcherOptions
 from callboard.actors.errors import Aborted, GenerationFailed, Overloaded
 from callboard.actors.messages import (
@@ -35,7 +35,7 @@ from callboard.actors.reader import Reader
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.wires import Wires
 
-from .collector import Collector, until
+from .collector import Collector, Full, until
 
 pytestmark = pytest.mark.anyio
 
@@ -141,10 +141,6 @@ async def test_what_a_replica_has_before_it_is_undone_however_a_request_ends() -
 
 
 async def test_a_request_that_a_full_mailbox_refuses_counts_nowhere() -> None:
-    class Full:
-        def post(self, message: Message) -> None:
-            raise MailboxFull("scheduler", 1)
-
     async with stage() as made:
         schedulers = made.wires.schedulers
         made.wires.schedulers = [cast("Ref[Any]", Full())] * 2

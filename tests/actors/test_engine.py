@@ -15,12 +15,13 @@ import pytest
 
 from callboard.actors.backend import Prompt
 from callboard.actors.core import ActorDied
-from callboard.actors.engine import Completion, Engine
+from callboard.actors.engine import Engine
 from callboard.actors.errors import Aborted, GenerationFailed, InvalidRequest, Overloaded
 from callboard.actors.messages import Deltas, Encode, Generate, LiveRequests, Step, Stopped, Tokens
 from callboard.actors.sampling import SamplingParams
 from callboard.commands.engine_arguments import summary
 
+from ..support.asking import gather, gather_survivors, greedy
 from .collector import until
 from .tiny_model import write_tiny_model
 
@@ -60,22 +61,6 @@ async def serves(engine: Engine) -> None:
 async def drain(stream: AsyncIterator[Any]) -> None:
     async for _ in stream:
         pass
-
-
-def greedy(tokens: int, **more: Any) -> SamplingParams:
-    return SamplingParams(max_new_tokens=tokens, temperature=0, **more)
-
-
-async def gather(engine: Engine, prompts: list[str], sampling: SamplingParams) -> list[Completion]:
-    done: list[Completion | None] = [None] * len(prompts)
-
-    async def run(index: int) -> None:
-        done[index] = await engine.complete(prompts[index], sampling)
-
-    async with anyio.create_task_group() as group:
-        for index in range(len(prompts)):
-            group.start_soon(run, index)
-    return [completion for completion in done if completion is not None]
 
 
 PROMPTS = [f"Prompt number {number} of a batch, {'long ' * (number % 5)}" for number in range(24)]
@@ -265,8 +250,8 @@ async def test_an_abort_by_name_raises_at_the_reader(folder: Path) -> None:
 
 
 POISON: dict[str, Any] = {
-    "worker": Step(number=0, decode_rows=b"bad"),
-    "scheduler": Generate(1 << 40, None, SamplingParams()),  # type: ignore[arg-type]
+    "workers": Step(number=0, decode_rows=b"bad"),
+    "schedulers": Generate(1 << 40, None, SamplingParams()),  # type: ignore[arg-type]
 }
 
 
@@ -275,13 +260,13 @@ async def test_when_core_dies_requests_are_replayed_and_the_text_is_the_same(fol
     async with tiny(folder) as engine:
         wanted = await gather(engine, PROMPTS, greedy(40))
         await engine.flush()
-        scheduler = engine._wires.scheduler
+        scheduler = engine._wires.schedulers[0]
         start = (await engine.statistics())["scheduler"]["output_tokens"]
 
         async def kill() -> None:
             while (await engine.statistics())["scheduler"]["output_tokens"] < start + 100:
                 await anyio.lowlevel.checkpoint()
-            getattr(engine._wires, victim).post(POISON[victim])
+            getattr(engine._wires, victim)[0].post(POISON[victim])
             await until(lambda: scheduler.statistics().restarts == 1)
 
         async with anyio.create_task_group() as group:
@@ -294,20 +279,12 @@ async def test_when_core_dies_requests_are_replayed_and_the_text_is_the_same(fol
 async def test_when_the_detokenizer_dies_only_requests_of_the_lost_message_fail(folder: Path) -> None:
     async with tiny(folder) as engine:
         wanted = await gather(engine, PROMPTS[:8], greedy(40))
-        failed: list[str] = []
-        texts: dict[str, str] = {}
 
-        async def one(prompt: str) -> None:
-            try:
-                texts[prompt] = (await engine.complete(prompt, greedy(40))).text
-            except GenerationFailed as error:
-                failed.append(str(error))
-
-        async with anyio.create_task_group() as group:
-            for prompt in PROMPTS[:8]:
-                group.start_soon(one, prompt)
+        async def kill() -> None:
             await until(lambda: engine._wires.detokenizer.statistics().taken > 12)
             engine._wires.detokenizer.post(Tokens(step=0, requests=b"bad"))
+
+        texts, failed = await gather_survivors(engine, PROMPTS[:8], greedy(40), kill)
         assert engine._wires.detokenizer.statistics().restarts == 1
         assert all("lost when the detokenizer restarted" in message for message in failed)
         by_prompt = dict(zip(PROMPTS, (done.text for done in wanted), strict=False))
@@ -319,8 +296,8 @@ async def test_an_end_that_dies_with_the_detokenizer_is_told_as_an_error(folder:
         stream = engine.generate("Go on for ever", greedy(200))
         await anext(stream)
         (request,) = (opened.request for opened in await engine._wires.dispatcher.ask(LiveRequests()))
-        engine._wires.scheduler.post(Stopped((request,)))  # ended there, and nobody downstream is ever told
-        await until(lambda: engine._wires.scheduler.statistics().queued == 0)
+        engine._wires.schedulers[0].post(Stopped((request,)))  # ended there, and nobody downstream is ever told
+        await until(lambda: engine._wires.schedulers[0].statistics().queued == 0)
         engine._wires.detokenizer.post(Tokens(step=0, requests=b"bad"))
         with pytest.raises(GenerationFailed, match="its end was lost when the detokenizer restarted"):
             await drain(stream)

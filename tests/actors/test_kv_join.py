@@ -368,7 +368,7 @@ async def test_a_joined_generation_goes_on_with_the_same_tokens_when_core_dies(l
         found: list[int] = []
         async for delta in engine.generate(prompt, SamplingParams(max_new_tokens=40, **GREEDY)):
             if not found:
-                engine._wires.scheduler.post(Generate(1 << 40, None, SamplingParams()))  # type: ignore[arg-type]
+                engine._wires.schedulers[0].post(Generate(1 << 40, None, SamplingParams()))  # type: ignore[arg-type]
             found += delta.tokens
         assert found == list(right.tokens)
         assert (await engine.statistics())["requests"]["replayed"] == 1

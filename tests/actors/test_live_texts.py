@@ -36,7 +36,7 @@ class Stage:
 
     def __init__(self) -> None:
         wires = Wires()
-        wires.dispatcher, wires.scheduler = Heard(), Heard()  # type: ignore[assignment]
+        wires.dispatcher, wires.schedulers = Heard(), [Heard()]  # type: ignore[assignment]
         self.told: list[Any] = wires.dispatcher.messages
         self.detokenizer = Detokenizer(wires, token_text(TOKENIZER))
 

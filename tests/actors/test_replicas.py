@@ -23,6 +23,7 @@ from callboard.actors.sampling import SamplingParams
 from callboard.commands.engine_arguments import summary
 from callboard.commands.statistics_line import statistics_line
 
+from ..support.asking import gather, gather_survivors, greedy
 from ..support.trace_file import read_trace
 from .collector import until
 from .tiny_model import write_tiny_model
@@ -66,22 +67,6 @@ async def at_rest(engine: Engine) -> None:
     assert all(one["slots_free"] + one["slots_tree"] == one["slots"] for one in each)
     assert all((one["live"], one["tokens"]) == (0, 0) for one in told.get("replicas", ()))
     assert told["requests"]["live"] == 0
-
-
-def greedy(tokens: int, **more: Any) -> SamplingParams:
-    return SamplingParams(max_new_tokens=tokens, temperature=0, **more)
-
-
-async def gather(engine: Engine, prompts: list[str], sampling: SamplingParams) -> list[Completion]:
-    done: dict[int, Completion] = {}
-
-    async def run(index: int) -> None:
-        done[index] = await engine.complete(prompts[index], sampling)
-
-    async with anyio.create_task_group() as group:
-        for index in range(len(prompts)):
-            group.start_soon(run, index)
-    return [done[index] for index in range(len(prompts))]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +114,7 @@ async def test_programs_are_spread_and_none_of_them_is_on_two(folder: Path) -> N
         alone = await team.arun("tea", backend=engine, temperature=0, ignore_eos=True)
         each = max(await asked(engine))
         await engine.flush()
-        states = [await team.arun("tea", backend=engine, temperature=0, ignore_eos=True) for _ in range(1)]
+        again = await team.arun("tea", backend=engine, temperature=0, ignore_eos=True)
         async with anyio.create_task_group() as group:
             for topic in ("war", "love", "dogs"):
                 group.start_soon(lambda topic=topic: team.arun(topic, backend=engine, temperature=0, ignore_eos=True))
@@ -137,7 +122,7 @@ async def test_programs_are_spread_and_none_of_them_is_on_two(folder: Path) -> N
         assert sum(counts) == 5 * each
         assert all(count % each == 0 for count in counts), "each is wholly on one"
         assert 0 < counts[0] < 5 * each
-        assert states[0].text() == alone.text()
+        assert again.text() == alone.text()
 
 
 async def test_a_prompt_finds_the_replica_that_knows_its_beginning(folder: Path) -> None:
@@ -254,22 +239,14 @@ async def test_when_the_detokenizer_dies_those_that_lost_no_word_go_on_on_both(f
         wanted = {
             prompt: done.text for prompt, done in zip(PROMPTS, await gather(engine, PROMPTS, greedy(40)), strict=True)
         }
-        failed: list[str] = []
-        texts: dict[str, str] = {}
-
-        async def one(prompt: str) -> None:
-            try:
-                texts[prompt] = (await engine.complete(prompt, greedy(40))).text
-            except GenerationFailed as error:
-                failed.append(str(error))
-
         detokenizer = engine._wires.detokenizer
         taken = detokenizer.statistics().taken
-        async with anyio.create_task_group() as group:
-            for prompt in PROMPTS:
-                group.start_soon(one, prompt)
+
+        async def kill() -> None:
             await until(lambda: detokenizer.statistics().taken > taken + 30)
             detokenizer.post(Tokens(step=0, requests=b"bad"))
+
+        texts, failed = await gather_survivors(engine, PROMPTS, greedy(40), kill)
         assert detokenizer.statistics().restarts == 1
         assert all("lost when the detokenizer restarted" in message for message in failed)
         assert all(wanted[prompt] == text for prompt, text in texts.items())
