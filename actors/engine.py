@@ -24,14 +24,7 @@ from .engine_options import EngineLimits, EngineOptions, model_folder
 from .engine_statistics import ask_statistics
 from .errors import InvalidRequest
 from .leases import Leases
-from .messages import (
-    AbortTag,
-    Emptied,
-    Flush,
-    Flushed,
-    Paused,
-    Resumed,
-)
+from .messages import AbortTag, Emptied, Flush, Flushed, Paused, Resumed
 from .sampling import SamplingParams
 from .server_args import engine_arguments
 from .template_book import choose_template

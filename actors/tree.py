@@ -77,38 +77,14 @@ class Tree:
             for replica in range(options.replicas)
         ]
         described = await self._start_workers(cores, grammars, threads)
-        loaded = described[0]
-        self.joins = loaded.joins and options.prefix_cache
+        self.joins = described[0].joins and options.prefix_cache
         self._slots = [one.kv_slots for one in described]
-        slots = min(self._slots)
-        self.limits = EngineLimits(
-            architecture=loaded.architecture,
-            context_length=min(loaded.context_length, slots),
-            vocabulary=loaded.vocabulary,
-            kv_slots=slots,
-            max_rows=loaded.max_rows,
-            device=loaded.device,
-            dtype=loaded.dtype,
-            kv_dtype=loaded.kv_dtype,
-            kv_scales=loaded.kv_scales,
-            replicas=options.replicas,
-        )
+        self.limits = _limits(described)
         deep = 4 * options.max_queued + 1024  # nobody in the ring of tokens may ever wait for room
         dispatch = await self.root.supervise("dispatch")
+        dispatcher_options = self._dispatcher_options(described[0].eos_ids)
         wires.dispatcher = await dispatch.spawn(
-            lambda: Dispatcher(
-                wires,
-                DispatcherOptions(
-                    live=options.max_queued,
-                    context_length=self.limits.context_length,
-                    eos=np.asarray(loaded.eos_ids, np.int32).tobytes(),
-                    seed=self._seed,
-                    replicas=options.replicas,
-                    slots=slots,
-                ),
-            ),
-            name="dispatcher",
-            mailbox=deep,
+            lambda: Dispatcher(wires, dispatcher_options), name="dispatcher", mailbox=deep
         )
         text = await self.root.supervise("text")
         wires.tokenizer = await text.spawn(lambda: Tokenizer(vocabulary), name="tokenizer", mailbox=deep)
@@ -153,6 +129,16 @@ class Tree:
             detokenizer=wires.detokenizer,
             dispatcher=wires.dispatcher,
             recorded=Recorded(wires.recorded.tracks, replica),
+        )
+
+    def _dispatcher_options(self, eos_ids: Sequence[int]) -> DispatcherOptions:
+        return DispatcherOptions(
+            live=self._options.max_queued,
+            context_length=self.limits.context_length,
+            eos=np.asarray(eos_ids, np.int32).tobytes(),
+            seed=self._seed,
+            replicas=self.limits.replicas,
+            slots=self.limits.kv_slots,
         )
 
     def _worker_options(self, replica: int, threads: int | None) -> WorkerOptions:
@@ -206,3 +192,20 @@ class Tree:
                 return f"the {ref.name} has ended"
         queued = min(scheduler.statistics().queued for scheduler in wires.schedulers)
         return f"{queued} messages wait for the scheduler" if queued > self._options.max_queued else ""
+
+
+def _limits(described: Sequence[WorkerDescription]) -> EngineLimits:
+    """Give what holds for every replica: they have one model, and may have room for unequal numbers of tokens."""
+    first, slots = described[0], min(one.kv_slots for one in described)
+    return EngineLimits(
+        architecture=first.architecture,
+        context_length=min(first.context_length, slots),
+        vocabulary=first.vocabulary,
+        kv_slots=slots,
+        max_rows=first.max_rows,
+        device=first.device,
+        dtype=first.dtype,
+        kv_dtype=first.kv_dtype,
+        kv_scales=first.kv_scales,
+        replicas=len(described),
+    )

@@ -38,14 +38,14 @@ class Reply:
     mailbox's `asks`, so that a crash of the actor reaches every asker.
     """
 
-    __slots__ = ("_future", "_mailbox", "_state", "_thread", "chain", "message")
+    __slots__ = ("_asker", "_mailbox", "_state", "_thread", "chain", "message")
 
     chain: tuple[Mailbox, ...]
     """In debug mode only: the actors that wait for this answer."""
 
-    def __init__(self, message: Any, future: Asker, mailbox: Mailbox, thread: int) -> None:
+    def __init__(self, message: Any, asker: Asker, mailbox: Mailbox, thread: int) -> None:
         self.message = message
-        self._future = future
+        self._asker = asker
         self._mailbox = mailbox
         self._thread = thread
         self._state = WAITING
@@ -53,15 +53,15 @@ class Reply:
     @property
     def cancelled(self) -> bool:
         """Whether the asker has stopped waiting."""
-        return self._future.cancelled()
+        return self._asker.cancelled()
 
     def answer(self, value: Any) -> None:
         """Give the asker its answer. Raises RuntimeError if this ask was answered before."""
         if self._take():
-            future = self._future
+            asker = self._asker
             if get_ident() == self._thread:
-                if not future.done():
-                    future.set_result(value)
+                if not asker.done():
+                    asker.set_result(value)
             else:
                 self._send(_set_result, value)
 
@@ -87,22 +87,22 @@ class Reply:
 
     def _raise(self, error: BaseException) -> None:
         if get_ident() == self._thread:
-            _set_exception(self._future, error)
+            _set_exception(self._asker, error)
         else:
             self._send(_set_exception, error)
 
     def _send(self, settle: Callable[[Asker, Any], None], value: Any) -> None:
         try:
-            self._future.get_loop().call_soon_threadsafe(settle, self._future, value)
+            self._asker.get_loop().call_soon_threadsafe(settle, self._asker, value)
         except RuntimeError:  # the asker's loop is closed: nobody waits any more
             return
 
 
-def _set_result(future: Asker, value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
+def _set_result(asker: Asker, value: Any) -> None:
+    if not asker.done():
+        asker.set_result(value)
 
 
-def _set_exception(future: Asker, error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _set_exception(asker: Asker, error: BaseException) -> None:
+    if not asker.done():
+        asker.set_exception(error)
