@@ -32,14 +32,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from callboard.actors.messages import Generate, Step, StepDone
+from callboard.actors.messages import Generate, Step
 from callboard.actors.sampling import SamplingParams
 from callboard.actors.scheduler.options import SchedulerOptions
 from callboard.actors.scheduler.planner import Planner
 from callboard.actors.scheduler.radix_tree import RadixTree
-from callboard.actors.scheduler.settle import settle
 from callboard.actors.scheduler.state import State
 from callboard.bench.cache_workloads import WORKLOADS, Program
+from callboard.bench.random_answers import said, settle_at_random
 
 RESULTS = Path(__file__).parent / "results"
 TARGET = 0.98
@@ -138,16 +138,11 @@ class Theatre:
 
     def answer(self, step: Step) -> None:
         """Settle a step with random tokens."""
-        begun = np.array([extend.row for extend in step.extends if extend.sample], np.int32)
-        rows = np.concatenate((begun, np.frombuffer(step.decode_rows, np.int32)))
-        tokens = np.array([self.rng.randrange(4000) for _ in rows], np.int32)
-        settle(self.state, StepDone(step.number, rows.tobytes(), tokens.tobytes()))
+        news = settle_at_random(self.state, step, self.rng)
         self.state.count()
-        news = self.state.news.take(step.number)
         if news is None:
             return
-        requests = np.frombuffer(news.requests, np.int64).tolist()
-        for request, token in zip(requests, np.frombuffer(news.tokens, np.int32).tolist(), strict=True):
+        for request, token in said(news):
             self.outputs[request].append(token)
         for finish in news.finished:
             assert finish.reason == "length", finish
