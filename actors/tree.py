@@ -162,7 +162,7 @@ class Tree:
             threads=threads,
         )
 
-    def _scheduler_options(self, replica: int = 0) -> SchedulerOptions:
+    def _scheduler_options(self, replica: int) -> SchedulerOptions:
         options = self._options
         assert options.max_rows is not None, "filled in for the device"
         assert options.chunk_tokens is not None, "filled in for the device"

@@ -234,7 +234,11 @@ class WaitingQueue:
             request.end, request.matched = self._find(request)
             nodes = () if request.end is None else (request.end,)
         request.matched_version = self._tree.version
-        if nodes != request.leased if request.joined else request.matched != before or not request.leased:
+        if request.joined:
+            changed = nodes != request.leased
+        else:
+            changed = request.matched != before or not request.leased
+        if changed:
             self._found[request] = nodes
 
     def _find(self, request: Request) -> tuple[Node | None, int]:

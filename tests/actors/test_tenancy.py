@@ -87,7 +87,7 @@ async def test_weights_reach_the_scheduler(folder: Path) -> None:
     with anyio.fail_after(60):
         async with tiny(folder, weights={"a": 3.0}) as engine:
             assert engine.options.weights == {"a": 3.0}
-            assert engine._running._scheduler_options().weights == {"a": 3.0}
+            assert engine._running._scheduler_options(0).weights == {"a": 3.0}
 
 
 async def test_what_a_tenants_program_said_is_computed_where_the_tenant_looks(folder: Path) -> None:

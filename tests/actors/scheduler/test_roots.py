@@ -158,6 +158,18 @@ def test_what_stands_behind_a_join_that_was_forgotten_is_found_by_name(joined: J
     joined.tree.unlock(again)
 
 
+def test_a_join_that_somebody_holds_and_whose_line_is_gone_fails_the_check(joined: Joined) -> None:
+    root = joined.join()
+    joined.tree.lock(root)
+    check_tree(joined.tree)
+    line = root.sources[1]
+    assert line.parent is not None
+    del line.parent.children[line.key[:4]]
+    line.parent, line.locks = None, 0
+    with pytest.raises(AssertionError, match="a source of a join is not locked"):
+        check_tree(joined.tree)
+
+
 def test_an_emptied_tree_knows_no_join(joined: Joined) -> None:
     for number in range(3):
         position, own, ends = joined.place()
