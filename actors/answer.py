@@ -10,13 +10,12 @@ from .completion import Completion
 from .core import MailboxFull
 from .errors import Overloaded
 from .healing import Healing
-from .messages import Abort, Delta, Finish, Submit
+from .leaving import leave
+from .messages import Delta, Finish, Submit
 from .reader import Reader
 from .wires import Wires
 
 __all__ = ["Answer", "Prepare"]
-
-_PATIENCE_S = 0.01  # until an abort is tried again that found no room
 
 
 class Prepare(Protocol):
@@ -116,14 +115,5 @@ def _close(wires: Wires, reader: Reader, recorded: bool, finish: Finish | None) 
     """Let go of a request, and abort it if it is not over."""
     if recorded:
         wires.recorded.answered(reader.request, finish)
-    _abort(wires, reader)
-
-
-def _abort(wires: Wires, reader: Reader) -> None:
-    """Abort a request unless it is over: it was left early, and an abort behind its submit always finds it."""
-    if reader.over:
-        return
-    try:
-        wires.dispatcher.post(Abort(reader.request, "its reader left"))
-    except MailboxFull:  # whoever leaves does not wait for room, nor must what nobody reads run on
-        reader.waker.loop.call_later(_PATIENCE_S, _abort, wires, reader)
+    if not reader.over:  # it was left early, and an abort behind its submit always finds it
+        leave(wires, reader.request, reader.waker.loop)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
@@ -12,10 +11,10 @@ import msgspec
 
 from .answer import Answer
 from .backend import Prompt
-from .core import MailboxFull
 from .healing import Healing
 from .leases import Leases
-from .messages import Abort, Compile, Submit
+from .leaving import leave
+from .messages import Compile, Submit
 from .reader import Reader
 from .sampling import SamplingParams
 from .tenancy import cache_namespace
@@ -24,8 +23,6 @@ from .waker import Waker
 from .wires import Wires
 
 __all__ = ["Client"]
-
-_PATIENCE_S = 0.01  # until an abort is tried again that found no room
 
 
 class Client:
@@ -122,10 +119,7 @@ class Client:
 
     def leave(self, request: int) -> None:
         """End a request that nobody waits for any more; one that is over is ignored."""
-        try:
-            self._wires.dispatcher.post(Abort(request, "its reader left"))
-        except MailboxFull:  # whoever leaves does not wait for room
-            asyncio.get_running_loop().call_later(_PATIENCE_S, self.leave, request)
+        leave(self._wires, request)
 
     def _with_stop_ids(self, sampling: SamplingParams) -> SamplingParams:
         more = [token for stop, token in self._stop_ids.items() if stop in sampling.stop]
