@@ -96,6 +96,8 @@ class Admission:
             state.queue.charge(request, expected - cached)
         if request.joined:
             self._disband(request)
+            if request.whole is None:
+                state.assemblies.crowded = False
         if request.whole is None and request.cached < 0:
             self._count(request, min(cached, request.prompt_tokens))
             if request.lease:
@@ -169,6 +171,8 @@ class Admission:
         if (parts := assemblies.parts(request)) and all(map(self._draft.completes, parts)):
             self._soon[request] = None
             return "waits"
+        if not assemblies.is_open(request) and state.crowded_out(request):
+            return "waits"
         missing = assemblies.gather(request)
         if not missing:
             return "ready"
@@ -185,6 +189,7 @@ class Admission:
         known = request.matched if fresh else known_lines(state.memory.tree, request)[0]
         expected = self._fits(request, known)
         if expected < 0:
+            assemblies.crowded = True
             self._disband(request)
             return "full"
         if request.cached < 0:

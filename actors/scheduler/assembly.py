@@ -40,6 +40,7 @@ class Assemblies:
     """The joined requests whose lines are not all there, by number; the oldest first.
 
     Each has what is there of them locked (`Request.held`), so that it cannot be taken for what is still missing.
+    crowded: one had to let go of that for want of room, and none has begun since.
     """
 
     def __init__(self, tree: RadixTree, rows: Rows) -> None:
@@ -48,6 +49,7 @@ class Assemblies:
         self._open: dict[int, Assembly] = {}
         self._under_way: dict[tuple[str, bytes], Request] = {}
         self._next = _FIRST
+        self.crowded = False
 
     def __len__(self) -> int:
         return len(self._open)

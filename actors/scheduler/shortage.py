@@ -24,7 +24,7 @@ class Shortage:
         rows, memory = state.rows, state.memory
         self._write_no_more()
         while int(rows.decoding.sum()) > memory.room and (youngest := state.assemblies.youngest()) is not None:
-            state.disband(youngest)
+            state.yield_lines(youngest)
         coming = sum(self._frees(row) for row in state.leaving)
         for row in self._victims():
             if int(rows.decoding.sum()) <= memory.room + coming:
@@ -43,7 +43,7 @@ class Shortage:
             return True
         if (youngest := state.assemblies.youngest()) is not None and self._yields < 2 * len(state.live):
             self._yields += 1
-            state.disband(youngest)
+            state.yield_lines(youngest)
             return True
         if victims := self._victims():
             state.retract(victims[0])

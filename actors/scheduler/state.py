@@ -233,6 +233,19 @@ class State:
         for part in self.assemblies.close(request):
             self.abort(part.number)
 
+    def yield_lines(self, request: Request) -> None:
+        """Disband what waits for a joined request for want of room: the oldest one is next, and alone."""
+        self.assemblies.crowded = True
+        self.disband(request)
+
+    def crowded_out(self, request: Request) -> bool:
+        """Whether a joined request's lines had better not be gathered before an older one has begun.
+
+        Else each of several could take, whenever its turn comes, what the others have just given up.
+        """
+        waiting = self.live.values() if self.assemblies.crowded else ()
+        return any(one.joined and one.row < 0 and one.arrival < request.arrival for one in waiting)
+
     def retract(self, row: int) -> None:
         """Take a running request's row from it; it keeps its output and waits ahead of all that never ran."""
         assert not self.rows.ended[row], "what is over leaves, and does not come again"

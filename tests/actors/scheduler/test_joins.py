@@ -265,3 +265,19 @@ def test_an_abort_after_any_number_of_moves_leaves_nothing_behind() -> None:
         one.verify()
         one.state.flush()
         assert one.state.memory.pool.free == 40
+
+
+@pytest.mark.parametrize("seed", [27, 30, 31, 40, 70, 78, 103, 107, 112, 120])
+def test_joins_of_several_tenants_that_do_not_fit_together_all_come_to_their_end(seed: int) -> None:
+    """Whose turn it is changes with what each was given: without the oldest's right each undid what another had."""
+    rng = random.Random(seed)
+    slots, count = rng.choice([50, 60, 80]), rng.choice([3, 4, 5, 6])
+    one = driver(
+        slots=slots, rows=rng.choice([1, 2, 3]), chunk_tokens=rng.choice([2, 5, 16]), in_flight=1, share_tokens=2
+    )
+    for number in range(count):
+        tokens, forks = context(rng, slots * 3 // 4)
+        one.submit(number, tokens, asks(2, number), joins=pack_joins(forks), tenant=rng.choice("ab"))
+    one.run(600)
+    one.verify()
+    assert not one.state.assemblies
