@@ -22,4 +22,5 @@ def leave(wires: Wires, request: int, loop: asyncio.AbstractEventLoop | None = N
         wires.dispatcher.post(Abort(request, "its reader left"))
     except MailboxFull:
         loop = loop or asyncio.get_running_loop()
-        loop.call_later(_PATIENCE_S, leave, wires, request, loop)
+        # Readers that are dropped are let go of by whatever thread collects garbage.
+        loop.call_soon_threadsafe(loop.call_later, _PATIENCE_S, leave, wires, request, loop)

@@ -11,6 +11,12 @@ import pytest
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+def printed(code: str) -> str:
+    """Run code in a process of its own, and give what it prints."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=True, timeout=60).stdout
+
+
 def test_what_lasts_is_out_of_the_garbage_collectors_way_and_a_level_of_branches_brings_no_pass():
     """In a process of its own: what is frozen stays so."""
     code = (
@@ -19,10 +25,7 @@ def test_what_lasts_is_out_of_the_garbage_collectors_way_and_a_level_of_branches
         "before = gc.get_stats()[0]['collections']; kept = [[] for _ in range(40_000)];"
         "print(*frozen, gc.get_stats()[0]['collections'] == before)"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True, timeout=60
-    )
-    assert found.stdout.split() == ["True", "True", "True"]
+    assert printed(code).split() == ["True", "True", "True"]
 
 
 def test_a_process_that_keeps_what_lasts_ends_without_a_word():
@@ -36,10 +39,7 @@ def test_a_process_that_keeps_what_lasts_ends_without_a_word():
 def test_threads_that_wait_for_pythons_lock_have_it_within_a_millisecond():
     """In a process of its own, for all its threads."""
     code = "import sys; from callboard.commands.lasting import take_turns; take_turns(); print(sys.getswitchinterval())"
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True, timeout=60
-    )
-    assert float(found.stdout) <= 1e-3
+    assert float(printed(code)) <= 1e-3
 
 
 def test_a_server_may_have_as_many_files_open_as_the_system_lets_it():
@@ -49,7 +49,4 @@ def test_a_server_may_have_as_many_files_open_as_the_system_lets_it():
         "r.setrlimit(r.RLIMIT_NOFILE, (hard - 100, hard)); open_many()\n"
         "print(r.getrlimit(r.RLIMIT_NOFILE) == (hard, hard))"
     )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=ENVIRONMENT, check=True, timeout=60
-    )
-    assert found.stdout == "True\n"
+    assert printed(code) == "True\n"
